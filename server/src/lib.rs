@@ -1,0 +1,1 @@
+//! A fail-closed gate between AI agents and Proxmox VE, speaking MCP

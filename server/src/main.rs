@@ -1,0 +1,2 @@
+//! The `proxward` program.
+fn main() {}
