@@ -1,1 +1,27 @@
-//! Single-use transfer links: a sans-IO store with atomic spend, caps, expiry and outcomes
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unreachable,
+    clippy::unwrap_in_result,
+    clippy::unwrap_used
+)]
+
+mod capped;
+mod claim;
+mod ledger;
+mod limits;
+mod link;
+mod outcome;
+mod store;
+
+pub use capped::{CappedHasher, OverCap};
+pub use claim::{Claim, Presented};
+pub use limits::{Limits, TtlError};
+pub use link::{LinkId, LinkToken, NotALinkId};
+pub use outcome::{LinkStatus, Outcome};
+pub use store::{Counts, LinkStore, MintError, Minted};
