@@ -1,0 +1,87 @@
+//! What a finished push can prove.
+
+use std::fmt;
+
+/// The result of a push that put the file in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// Bytes received from the source and written.
+    pub bytes: u64,
+    /// SHA-256 of those bytes, computed while they streamed through.
+    pub sha256: [u8; 32],
+    /// The farthest place where the file was compared with that hash.
+    pub verified_at: VerifiedAt,
+    /// True when the hash was computed inside the guest over the file that was then renamed into place. False when
+    /// the guest has no tool to hash with; its size was still compared.
+    pub checksum_verified: bool,
+    /// The route the bytes took, for example `sftp+pct_push`.
+    pub route: &'static str,
+}
+
+impl Receipt {
+    /// The hash as 64 lower-case hexadecimal digits.
+    pub fn sha256_hex(&self) -> String {
+        data_encoding::HEXLOWER.encode(&self.sha256)
+    }
+}
+
+/// Where the bytes were last known to be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerifiedAt {
+    /// Hashed inside the guest, after the copy into it.
+    Guest,
+    /// Acknowledged and made durable on the node; inside the guest only the size could be compared.
+    Node,
+}
+
+impl VerifiedAt {
+    /// `guest` or `node`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Node => "node",
+        }
+    }
+}
+
+impl fmt::Display for VerifiedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How far a push has come, for the progress callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Connecting to the node and checking the guest.
+    Connect,
+    /// Receiving from the source and writing to the node's staging file.
+    Receive,
+    /// The node copies the staging file into the guest.
+    Push,
+    /// The guest hashes its copy.
+    Verify,
+    /// The copy is renamed to its destination.
+    Commit,
+}
+
+impl Stage {
+    /// `connect`, `receive`, `push`, `verify` or `commit`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Receive => "receive",
+            Self::Push => "push",
+            Self::Verify => "verify",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
