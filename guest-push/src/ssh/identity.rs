@@ -56,6 +56,13 @@ impl Identity {
         self.0.public_key().to_openssh().map_err(|_| IdentityError::Malformed)
     }
 
+    /// A key that is the same in every run.
+    #[cfg(test)]
+    pub(crate) fn for_tests(seed: u8) -> Self {
+        use russh::keys::ssh_key::private::Ed25519Keypair;
+        Self(Arc::new(PrivateKey::from(Ed25519Keypair::from_seed(&[seed; 32]))))
+    }
+
     pub(super) fn key(&self) -> Arc<PrivateKey> {
         Arc::clone(&self.0)
     }
@@ -64,5 +71,29 @@ impl Identity {
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Identity(ssh-ed25519)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_its_text_form_and_shows_nothing() {
+        let pem = Identity::for_tests(1).0.to_openssh(russh::keys::ssh_key::LineEnding::LF).unwrap();
+        let identity = Identity::from_openssh(&pem).unwrap();
+        assert!(identity.public_line().unwrap().starts_with("ssh-ed25519 AAAA"));
+        assert_eq!(format!("{identity:?}"), "Identity(ssh-ed25519)");
+    }
+
+    #[test]
+    fn text_that_is_no_key_is_refused_without_being_repeated() {
+        for text in
+            ["", "hello", "-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n-----END OPENSSH PRIVATE KEY-----\n"]
+        {
+            let error = Identity::from_openssh(text).unwrap_err();
+            assert_eq!(error, IdentityError::Malformed);
+            assert!(!error.to_string().contains("secret"));
+        }
     }
 }

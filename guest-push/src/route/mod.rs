@@ -1,0 +1,3 @@
+//! The ways bytes can take into a guest. Each route is one file.
+
+pub(crate) mod sftp_pct;

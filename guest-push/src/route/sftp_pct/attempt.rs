@@ -1,0 +1,228 @@
+//! What one push has made on the node and in the guest, and how it is removed again.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::DISCARD;
+use crate::dest::{Dest, MAX_PATH};
+use crate::error::{PushError, PushErrorKind, Step};
+use crate::push::Pusher;
+use crate::ssh::{Output, Session, Sftp};
+
+/// A push under way. Dropping it while something exists starts the removal in a task of its own, so that a caller
+/// who loses interest leaves nothing behind.
+pub(crate) struct Attempt<'a> {
+    pub(super) pusher: &'a Pusher,
+    pub(super) vmid: u32,
+    pub(super) session: Arc<Session>,
+    runtime: tokio::runtime::Handle,
+    made: Made,
+    running: Option<JoinHandle<Result<Output, PushError>>>,
+}
+
+/// Names that may exist. Set before the request that makes them, cleared when their absence is certain.
+#[derive(Debug, Default)]
+struct Made {
+    staging: Option<String>,
+    temp: Option<String>,
+}
+
+impl Made {
+    fn is_nothing(&self) -> bool {
+        self.staging.is_none() && self.temp.is_none()
+    }
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) async fn begin(pusher: &'a Pusher, vmid: u32) -> Result<Self, PushError> {
+        let session = Arc::new(pusher.connect().await?);
+        let runtime = tokio::runtime::Handle::current();
+        Ok(Self { pusher, vmid, session, runtime, made: Made::default(), running: None })
+    }
+
+    /// Chooses the staging file's name. Nothing of the caller's text is in it.
+    pub(super) fn name_staging(&mut self) -> Result<String, PushError> {
+        let path = format!("{}/pxw-{}", self.pusher.target().staging_dir, random_hex()?);
+        self.made.staging = Some(path.clone());
+        Ok(path)
+    }
+
+    /// Chooses the temporary sibling's name.
+    pub(super) fn name_temp(&mut self, dest: &Dest) -> Result<String, PushError> {
+        let path = dest.sibling(&format!(".pxw-{}.part", random_hex()?));
+        self.made.temp = Some(path.clone());
+        Ok(path)
+    }
+
+    pub(super) fn staging_is_gone(&mut self) {
+        self.made.staging = None;
+    }
+
+    pub(super) fn temp_is_gone(&mut self) {
+        self.made.temp = None;
+    }
+
+    /// Runs a command that changes the guest in a task of its own. When the push is dropped meanwhile, the clean-up
+    /// waits for the command first: removing a file that `pct push` is about to make would remove nothing.
+    pub(super) async fn run_tracked(
+        &mut self,
+        argv: Vec<Vec<u8>>,
+        step: Step,
+        deadline: std::time::Duration,
+    ) -> Result<Output, PushError> {
+        let session = Arc::clone(&self.session);
+        let command = self.runtime.spawn(async move { session.run(&argv, step, deadline).await });
+        let running = self.running.insert(command);
+        let joined = running.await;
+        self.running = None;
+        joined.unwrap_or_else(|lost| {
+            let kind = PushErrorKind::Remote { step, status: None };
+            Err(PushError::new(kind, format!("the task was lost while {step}: {lost}")))
+        })
+    }
+
+    /// The push succeeded: nothing is left to remove.
+    pub(super) fn end(mut self) {
+        self.made = Made::default();
+    }
+
+    /// The push failed: removes what it made, and notes in the error when that could not be confirmed.
+    pub(super) async fn abandon(mut self, error: PushError) -> PushError {
+        let Some(removal) = self.start_removal() else {
+            return error;
+        };
+        match removal.await {
+            Ok(Ok(())) => error,
+            Ok(Err(note)) => error.leaving(&note),
+            Err(lost) => error.leaving(&format!("the clean-up task was lost: {lost}")),
+        }
+    }
+
+    /// Starts the removal, on the runtime the push began on. `None` when there is nothing to remove.
+    fn start_removal(&mut self) -> Option<JoinHandle<Result<(), String>>> {
+        let made = std::mem::take(&mut self.made);
+        if made.is_nothing() {
+            return None;
+        }
+        let removal = Removal {
+            pusher: self.pusher.clone(),
+            vmid: self.vmid,
+            session: Arc::clone(&self.session),
+            running: self.running.take(),
+            made,
+        };
+        Some(self.runtime.spawn(removal.run()))
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        // Detached on purpose: the task has its own deadline and logs what it could not do.
+        drop(self.start_removal());
+    }
+}
+
+struct Removal {
+    pusher: Pusher,
+    vmid: u32,
+    session: Arc<Session>,
+    running: Option<JoinHandle<Result<Output, PushError>>>,
+    made: Made,
+}
+
+impl Removal {
+    /// Tries over the push's own connection for half the time, then over a new one.
+    async fn run(mut self) -> Result<(), String> {
+        let half = self.pusher.deadlines().cleanup / 2;
+        let first = timeout(half, self.over_own_connection()).await;
+        let failure = match first {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the node did not answer".to_owned(),
+        };
+        let host = &self.pusher.target().host;
+        tracing::debug!(node = %host, vmid = self.vmid, %failure, "clean-up goes on over a new connection");
+        let second = async {
+            let session = self.pusher.connect().await?;
+            remove(&self.pusher, self.vmid, &session, &mut self.made).await
+        };
+        let failure = match timeout(half, second).await {
+            Ok(Ok(())) if self.running.is_none() => return Ok(()),
+            Ok(Ok(())) => "a command is still at work on the node".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the node did not answer".to_owned(),
+        };
+        let left = self.left();
+        tracing::warn!(node = %self.pusher.target().host, vmid = self.vmid, %left, %failure, "clean-up not confirmed");
+        Err(format!("{left} may remain: {failure}"))
+    }
+
+    async fn over_own_connection(&mut self) -> Result<(), PushError> {
+        if let Some(running) = &mut self.running {
+            // Its outcome changes nothing: whatever it made is removed next.
+            let _ended = running.await;
+            self.running = None;
+        }
+        remove(&self.pusher, self.vmid, &self.session, &mut self.made).await
+    }
+
+    fn left(&self) -> String {
+        let staging = self.made.staging.as_ref().map(|path| format!("{path} on the node"));
+        let temp = self.made.temp.as_ref().map(|path| format!("{path:?} in container {}", self.vmid));
+        let names: Vec<String> = [staging, temp].into_iter().flatten().collect();
+        if names.is_empty() { "a temporary file".to_owned() } else { names.join(" and ") }
+    }
+}
+
+/// Removes the temporary sibling, then the staging file; the second is tried even when the first fails.
+async fn remove(pusher: &Pusher, vmid: u32, session: &Session, made: &mut Made) -> Result<(), PushError> {
+    let step = pusher.deadlines().step;
+    let in_guest = match &made.temp {
+        None => Ok(()),
+        Some(temp) => {
+            pusher.in_guest(session, vmid, DISCARD, &[temp], Step::Cleanup, step).await.and_then(|output| {
+                if output.status == 0 {
+                    Ok(())
+                } else {
+                    Err(super::guest_failed(vmid, Step::Cleanup, &output))
+                }
+            })
+        }
+    };
+    if in_guest.is_ok() {
+        made.temp = None;
+    }
+    if let Some(staging) = &made.staging {
+        Sftp::open(session, step).await?.remove(staging).await?;
+        made.staging = None;
+    }
+    in_guest
+}
+
+/// 128 random bits as 32 lower-case hexadecimal digits.
+pub(crate) fn random_hex() -> Result<String, PushError> {
+    let mut bits = [0_u8; 16];
+    getrandom::fill(&mut bits).map_err(|error| {
+        PushError::new(PushErrorKind::Target, format!("this system gives no random numbers: {error}"))
+    })?;
+    Ok(data_encoding::HEXLOWER.encode(&bits))
+}
+
+/// Length of a temporary sibling's name: `.pxw-`, 32 digits, `.part`.
+const TEMP_NAME: usize = 42;
+
+/// Refuses a destination whose temporary sibling would have too long a path.
+pub(crate) fn check_sibling_fits(dest: &Dest) -> Result<(), PushError> {
+    let parent = dest.parent().len();
+    if parent + 1 + TEMP_NAME <= MAX_PATH {
+        return Ok(());
+    }
+    Err(PushError::new(
+        PushErrorKind::Target,
+        format!(
+            "the directory of the destination is {parent} bytes long, which leaves no room for a temporary name in it"
+        ),
+    ))
+}
