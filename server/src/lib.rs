@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod files;
 pub mod keys;
 pub mod state_dir;

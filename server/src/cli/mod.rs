@@ -1,0 +1,5 @@
+//! The command line: one file per verb.
+
+pub mod args;
+
+pub use args::ServeArgs;
