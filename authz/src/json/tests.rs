@@ -1,0 +1,139 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+/// Rebuilds a plain value, so that the tree can be held against `serde_json`'s own reading.
+fn plain(node: &Node, text: &str) -> Value {
+    match &node.kind {
+        Kind::Null => Value::Null,
+        Kind::Bool(value) => Value::Bool(*value),
+        Kind::Number => serde_json::from_str(&text[node.start..node.end]).unwrap(),
+        Kind::Text(text) => Value::String(text.clone()),
+        Kind::Array(items) => items.iter().map(|item| plain(item, text)).collect(),
+        Kind::Object(members) => members.iter().map(|m| (m.key.clone(), plain(&m.value, text))).collect(),
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-1e300..1e300f64).prop_map(Value::from),
+        "\\PC{0,8}|[\\x00-\\x7f]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("\\PC{0,4}", inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn reads_what_serde_json_reads(value in any_json(), pretty in any::<bool>()) {
+        let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
+        let text = text.unwrap();
+        let document = Document::parse(text.as_bytes()).unwrap();
+        prop_assert_eq!(plain(document.root().node, &text), value);
+        prop_assert!(document.findings().is_clean());
+    }
+
+    #[test]
+    fn never_panics_and_never_accepts_what_serde_json_refuses(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        if Document::parse(&bytes).is_ok() {
+            prop_assert!(serde_json::from_slice::<Value>(&bytes).is_ok());
+        }
+    }
+
+    #[test]
+    fn never_panics_on_almost_json(text in "[\\[\\]{}:,\"\\\\a0-9eE+\\-.\\s u]{0,40}") {
+        let ours = Document::parse(text.as_bytes()).is_ok();
+        let theirs = serde_json::from_str::<Value>(&text).is_ok();
+        // Only numbers beyond f64 may part the two.
+        prop_assert!(ours == theirs || (ours && text.contains(['e', 'E'])), "{text:?} {ours} {theirs}");
+    }
+}
+
+fn refused(text: &[u8]) -> FileProblem {
+    Document::parse(text).unwrap_err()
+}
+
+#[test]
+fn syntax_faults_carry_line_and_column() {
+    let problem = refused(b"{\n  \"a\": 1,\n}");
+    assert_eq!((problem.line, problem.column), (3, 1));
+    assert!(problem.message.starts_with("expected JSON: trailing comma"), "{problem}");
+    assert!(!problem.message.contains("at line"), "{problem}");
+    for (text, line, column) in [
+        (&b""[..], 1, 1),
+        (b" \n ", 1, 1),
+        (b"\xef\xbb\xbf{}", 1, 1),
+        (b"{\n\"\xff\"}", 2, 2),
+        (b"[1] 2", 1, 5),
+        (br#"["\ud800"]"#, 1, 2),
+    ] {
+        let problem = refused(text);
+        assert_eq!((problem.line, problem.column), (line, column), "{problem}");
+    }
+}
+
+#[test]
+fn depth_and_size_are_bounded() {
+    let nested = |depth: usize| [b"[".repeat(depth), b"]".repeat(depth)].concat();
+    assert!(Document::parse(&nested(MAX_DEPTH + 1)).is_ok());
+    assert!(refused(&nested(MAX_DEPTH + 2)).message.contains("nested deeper"));
+    assert!(refused(&nested(100_000)).message.contains("nested deeper"));
+    let mut big = vec![b' '; MAX_FILE_BYTES];
+    big[0] = b'1';
+    assert!(Document::parse(&big).is_ok());
+    big.push(b' ');
+    assert!(refused(&big).message.contains("at most"));
+}
+
+#[test]
+fn tk_07_duplicate_keys_are_found_at_every_depth() {
+    let text = "{\n \"a\": {\"x\": 1, \"\\u0078\": 2},\n \"b\": [{\"y z\": 1, \"y z\": 1}],\n \"a\": 3\n}";
+    let document = Document::parse(text.as_bytes()).unwrap();
+    let problems = document.findings().into_result(Some(())).unwrap_err();
+    let seen: Vec<_> = problems.iter().map(|p| (p.line, p.column, p.path.as_str())).collect();
+    assert_eq!(seen, [(2, 16, "$.a.x"), (3, 20, "$.b[0][\"y z\"]"), (4, 2, "$.a")]);
+}
+
+#[test]
+fn findings_are_bounded() {
+    let text = format!("{{{}}}", vec!["\"a\":1"; 1000].join(","));
+    let document = Document::parse(text.as_bytes()).unwrap();
+    let problems = document.findings().into_result(Some(())).unwrap_err();
+    assert_eq!(problems.len(), MAX_FINDINGS + 1);
+    assert!(
+        problems.last().unwrap().message.contains("more problems") || problems[0].message.contains("more")
+    );
+}
+
+#[test]
+fn fields_name_what_is_missing_unknown_or_of_the_wrong_type() {
+    let text = "{\"n\": -1, \"s\": 1, \"x\\n\": true, \"z\": null}";
+    let document = Document::parse(text.as_bytes()).unwrap();
+    let mut findings = document.findings();
+    let mut fields = document.root().fields(&mut findings).unwrap();
+    assert_eq!(fields.required("n", &mut findings).unwrap().number(&mut findings), None);
+    assert_eq!(fields.required("s", &mut findings).unwrap().text(&mut findings), None);
+    assert!(fields.required("m", &mut findings).is_none());
+    assert!(fields.optional("z").is_none());
+    fields.finish(&mut findings);
+    let problems = findings.into_result(Some(())).unwrap_err();
+    let messages: Vec<_> = problems.iter().map(|p| format!("{} {}", p.path, p.message)).collect();
+    assert_eq!(
+        messages,
+        [
+            "$ the field `m` is missing",
+            "$.n expected a whole number in plain digits, not negative",
+            "$.s expected a string, found a number",
+            "$[\"x\\u{a}\"] the field `x\\u{a}` is unknown; expected one of `n`, `s`, `m`, `z`",
+        ]
+    );
+}

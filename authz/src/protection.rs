@@ -1,0 +1,190 @@
+//! Which guests are protected: an operator's list, tags, PVE's own flag, and every guest that could not
+//! be read.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::facts::{GuestFacts, Vmid};
+use crate::names::is_tag;
+
+/// One cluster's protection policy.
+///
+/// The default protects no number and the tag `protected`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protection {
+    vmids: BTreeSet<Vmid>,
+    // INVARIANT: lower-case, and each one a tag PVE could store.
+    tags: BTreeSet<String>,
+}
+
+/// Why a guest is protected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProtectionCause {
+    /// Its number is in `protected_vmids`.
+    Vmid,
+    /// It carries this tag, which is in `protected_tags`.
+    Tag(String),
+    /// PVE's own `protection` flag is set on it.
+    PveFlag,
+    /// Its tags could not be read, or made no sense.
+    TagsUnreadable,
+    /// Its `protection` flag could not be read.
+    PveFlagUnreadable,
+}
+
+impl fmt::Display for ProtectionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProtectionCause::Vmid => f.write_str("its number is in `protected_vmids`"),
+            ProtectionCause::Tag(tag) => write!(f, "its tag `{tag}` is in `protected_tags`"),
+            ProtectionCause::PveFlag => f.write_str("PVE's `protection` flag is set on it"),
+            ProtectionCause::TagsUnreadable => f.write_str("its tags could not be read"),
+            ProtectionCause::PveFlagUnreadable => f.write_str("its `protection` flag could not be read"),
+        }
+    }
+}
+
+/// A protected tag that no guest could ever carry, so that it would protect nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{tag}` is no PVE tag (letters, digits, `_`, then also `.`, `+`, `-`), so it would protect nothing")]
+pub struct ProtectionError {
+    tag: String,
+}
+
+impl Protection {
+    /// The tag that protects when a policy names none.
+    pub const DEFAULT_TAG: &'static str = "protected";
+
+    /// A policy of protected numbers and tags. Tags are compared without regard to case.
+    ///
+    /// # Errors
+    /// A tag that PVE could not store is refused: it would look like protection and be none.
+    pub fn new<S: AsRef<str>>(
+        vmids: impl IntoIterator<Item = Vmid>,
+        tags: impl IntoIterator<Item = S>,
+    ) -> Result<Protection, ProtectionError> {
+        let tags = tags
+            .into_iter()
+            .map(|tag| match tag.as_ref() {
+                tag if is_tag(tag) => Ok(tag.to_ascii_lowercase()),
+                tag => Err(ProtectionError { tag: crate::names::escape_untrusted(tag, 64) }),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Protection { vmids: vmids.into_iter().collect(), tags })
+    }
+
+    /// The protected numbers.
+    pub fn vmids(&self) -> &BTreeSet<Vmid> {
+        &self.vmids
+    }
+
+    /// The protected tags, lower-case.
+    pub fn tags(&self) -> &BTreeSet<String> {
+        &self.tags
+    }
+
+    /// Whether a guest that does not exist yet may not take this number.
+    pub fn reserves(&self, vmid: Vmid) -> bool {
+        self.vmids.contains(&vmid)
+    }
+
+    /// Why the guest is protected; empty when it is not. In a fixed order.
+    pub fn causes(&self, facts: &GuestFacts) -> Vec<ProtectionCause> {
+        let mut causes = Vec::new();
+        if self.vmids.contains(&facts.vmid) {
+            causes.push(ProtectionCause::Vmid);
+        }
+        match facts.readable_tags() {
+            None => causes.push(ProtectionCause::TagsUnreadable),
+            Some(tags) => {
+                // Sorted, so that the order PVE lists tags in never shows.
+                let hits: BTreeSet<String> =
+                    tags.map(str::to_ascii_lowercase).filter(|tag| self.tags.contains(tag)).collect();
+                causes.extend(hits.into_iter().map(ProtectionCause::Tag));
+            }
+        }
+        match facts.protection.as_ref() {
+            None => causes.push(ProtectionCause::PveFlagUnreadable),
+            Some(true) => causes.push(ProtectionCause::PveFlag),
+            Some(false) => {}
+        }
+        causes
+    }
+}
+
+impl Default for Protection {
+    fn default() -> Self {
+        Protection { vmids: BTreeSet::new(), tags: BTreeSet::from([Self::DEFAULT_TAG.to_owned()]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{GuestKind, Known};
+
+    fn guest(tags: &[&str]) -> GuestFacts {
+        GuestFacts {
+            cluster: "pve3".into(),
+            vmid: Vmid::new(600).unwrap(),
+            kind: GuestKind::Lxc,
+            name: None,
+            tags: Known::Known(tags.iter().map(|t| (*t).to_owned()).collect()),
+            pool: Known::Known(None),
+            protection: Known::Known(false),
+        }
+    }
+
+    #[test]
+    fn gr_05_protection_folds_case_but_matches_whole_tags() {
+        let protection = Protection::default();
+        for tags in [&["protected"][..], &["PROTECTED"], &["web", "Protected"]] {
+            assert!(!protection.causes(&guest(tags)).is_empty(), "{tags:?}");
+        }
+        for tags in [&[][..], &["protected2"], &["not-protected"], &["web", ""]] {
+            assert_eq!(protection.causes(&guest(tags)), [], "{tags:?}");
+        }
+        let upper = Protection::new([], ["PROD"]).unwrap();
+        assert_eq!(upper.causes(&guest(&["prod"])), [ProtectionCause::Tag("prod".into())]);
+    }
+
+    #[test]
+    fn pw_03_what_could_not_be_read_is_protected() {
+        let protection = Protection::new([], Vec::<String>::new()).unwrap();
+        assert_eq!(protection.causes(&guest(&["web"])), []);
+        for (facts, cause) in [
+            (GuestFacts { tags: Known::Unreadable, ..guest(&[]) }, ProtectionCause::TagsUnreadable),
+            (guest(&["a;protected"]), ProtectionCause::TagsUnreadable),
+            (guest(&["web", "pro tected"]), ProtectionCause::TagsUnreadable),
+            (guest(&["protected,"]), ProtectionCause::TagsUnreadable),
+            (GuestFacts { protection: Known::Unreadable, ..guest(&[]) }, ProtectionCause::PveFlagUnreadable),
+        ] {
+            assert_eq!(protection.causes(&facts), [cause], "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn pw_01_every_source_counts_and_all_are_named() {
+        let protection = Protection::new(Vmid::new(600), ["a", "b"]).unwrap();
+        let facts = GuestFacts { protection: Known::Known(true), ..guest(&["B", "a", "b", "c"]) };
+        let causes: Vec<String> = protection.causes(&facts).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            causes,
+            [
+                "its number is in `protected_vmids`",
+                "its tag `a` is in `protected_tags`",
+                "its tag `b` is in `protected_tags`",
+                "PVE's `protection` flag is set on it",
+            ]
+        );
+        assert!(protection.reserves(Vmid::new(600).unwrap()));
+        assert!(!protection.reserves(Vmid::new(601).unwrap()));
+    }
+
+    #[test]
+    fn a_tag_that_protects_nothing_is_refused() {
+        assert!(Protection::new([], ["pro tected"]).is_err());
+        assert!(Protection::new([], [""]).is_err());
+        assert!(Protection::new([], ["protégé"]).is_err());
+    }
+}
