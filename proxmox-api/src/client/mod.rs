@@ -1,0 +1,83 @@
+//! The client: what it holds and how calls come back as typed answers.
+
+mod builder;
+mod endpoint;
+mod exchange;
+mod token;
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use http_body_util::Full;
+use hyper_util::client::legacy;
+
+pub use builder::{ClientBuilder, Timeouts};
+pub use endpoint::Endpoint;
+pub use token::ApiToken;
+
+use self::exchange::Call;
+use crate::{
+    error::Error,
+    tls::Connector,
+    wire::{Form, Path, Reply, Scrubber},
+};
+
+type Http = legacy::Client<Connector, Full<Bytes>>;
+
+/// A client of one cluster. Clones share connections; its futures run on tokio.
+///
+/// Reads are tried at the next endpoint when one cannot be connected to, and once more when a connection breaks.
+/// A mutation is sent at most once: it moves to the next endpoint only while no connection could be made.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    endpoints: Vec<Endpoint>,
+    /// The endpoint that answered last: one that is down costs its connect timeout once, not on every call.
+    preferred: AtomicUsize,
+    header: HeaderValue,
+    token_id: String,
+    scrubber: Scrubber,
+    reads: Http,
+    writes: Http,
+    timeouts: Timeouts,
+}
+
+impl Client {
+    /// Starts building a client.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The id of the token calls are made with, `user@realm!name`: the user that PVE's tasks carry.
+    #[must_use]
+    pub fn token_id(&self) -> &str {
+        &self.0.token_id
+    }
+
+    pub(crate) async fn read(&self, path: Path, query: Form) -> Result<Reply, Error> {
+        self.0.read(Call::new(Method::GET, path, query)).await
+    }
+
+    pub(crate) async fn post(&self, path: Path, form: Form) -> Result<Reply, Error> {
+        self.0.mutate(Call::new(Method::POST, path, form)).await
+    }
+
+    pub(crate) async fn delete(&self, path: Path, query: Form) -> Result<Reply, Error> {
+        self.0.mutate(Call::new(Method::DELETE, path, query)).await
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("endpoints", &self.0.endpoints)
+            .field("token_id", &self.0.token_id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! Guests: virtual machines and containers.
+
+mod config;
+mod destroy;
+mod power;
+mod snapshot;
+mod status;
+
+use std::fmt;
+
+pub use config::{Disk, DiskSource, GuestConfig, Net};
+pub use destroy::DestroyOptions;
+pub use snapshot::{Snapshot, Snapshots};
+pub use status::{GuestStatus, RunState};
+
+use crate::{
+    ids::{NodeName, Vmid},
+    wire::Path,
+};
+
+/// What kind of guest. Displays as in PVE's paths, `qemu` and `lxc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GuestKind {
+    /// A virtual machine.
+    Qemu,
+    /// A container.
+    Lxc,
+}
+
+impl fmt::Display for GuestKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Qemu => "qemu",
+            Self::Lxc => "lxc",
+        })
+    }
+}
+
+/// A guest and the node it is on. PVE does not redirect: asked at another node it says that the guest does not
+/// exist, so resolve it through [`Client::resources`](crate::Client::resources) shortly before use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestRef {
+    /// The node it is on.
+    pub node: NodeName,
+    /// Virtual machine or container.
+    pub kind: GuestKind,
+    /// Its number.
+    pub vmid: Vmid,
+}
+
+impl GuestRef {
+    /// `/nodes/{node}/{qemu|lxc}/{vmid}`
+    pub(crate) fn path(&self) -> Path {
+        Path::node(&self.node).id(&self.kind).id(&self.vmid)
+    }
+}
+
+impl fmt::Display for GuestRef {
+    /// As in `qemu/100 on pve1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} on {}", self.kind, self.vmid, self.node)
+    }
+}

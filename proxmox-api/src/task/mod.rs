@@ -1,0 +1,71 @@
+//! Tasks: what most changes turn into, and how to follow one to its end.
+
+mod exit;
+mod list;
+mod wait;
+
+pub use exit::TaskExit;
+pub use list::{Task, TaskFilter, TaskSource};
+pub use wait::{WaitPolicy, Waited};
+
+use crate::{
+    client::Client,
+    error::Error,
+    ids::Upid,
+    wire::{Form, Listing, Path},
+};
+
+/// Whether a task runs, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskStatus {
+    /// Whether it still runs.
+    pub running: bool,
+    /// How it ended; `None` exactly while it runs.
+    pub exit: Option<TaskExit>,
+}
+
+/// A line of a task's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// The number of the line, from 1.
+    pub n: u64,
+    /// The text.
+    pub t: String,
+}
+
+impl Client {
+    /// The state of a task, asked at the task's own node. A token sees its own tasks; others need `Sys.Audit` on
+    /// the node.
+    ///
+    /// # Errors
+    /// See [`Error`]; a task PVE does not know is [`NotFound`](crate::ErrorKind::NotFound).
+    pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
+        let reply = self.read(task(upid).word("status"), Form::new()).await?;
+        reply.record(|data| match data.filled("status").as_deref() {
+            Some("running") => Ok(TaskStatus { running: true, exit: None }),
+            Some("stopped") => {
+                let exit = data.filled("exitstatus");
+                Ok(TaskStatus { running: false, exit: Some(TaskExit::of_stopped(exit.as_deref())) })
+            }
+            _ => Err(reply.malformed("`status` is neither `running` nor `stopped`")),
+        })
+    }
+
+    /// Lines of a task's log, `limit` of them from line `start` (0 is the first), with the total number of lines.
+    /// Of an unknown task PVE gives one line that says the file cannot be opened.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn task_log(&self, upid: &Upid, start: u64, limit: u32) -> Result<Listing<LogLine>, Error> {
+        // PVE takes a limit of 0 for "everything".
+        let query = Form::new().put("start", start).put("limit", limit.max(1));
+        self.read(task(upid).word("log"), query).await?.list(|row| {
+            let text = row.text("t").or_default(String::new())?;
+            Some(LogLine { n: row.integer("n")?, t: text })
+        })
+    }
+}
+
+fn task(upid: &Upid) -> Path {
+    Path::node(upid.node()).word("tasks").id(upid)
+}

@@ -1,0 +1,25 @@
+//! How PVE spells things on the wire, and how to read what it answers without tripping.
+
+mod field;
+mod flag;
+mod form;
+mod listing;
+mod number;
+mod path;
+pub(crate) mod property;
+mod record;
+mod reply;
+mod text;
+
+pub use field::Field;
+pub(crate) use flag::flag;
+pub(crate) use form::{ENCODED, Form};
+pub use listing::Listing;
+pub(crate) use number::{float, integer};
+pub(crate) use path::Path;
+pub(crate) use record::{Record, Scalar};
+pub(crate) use reply::{Reply, refusal};
+pub(crate) use text::Scrubber;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+use std::fmt;
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// Makes text that came from outside fit to be shown: no token secret, no control characters, bounded length.
+#[derive(Clone)]
+pub(crate) struct Scrubber(SecretString);
+
+/// Room for PVE's longest messages; an answer may be 16 MiB.
+const MAX_LEN: usize = 4096;
+
+impl Scrubber {
+    pub(crate) fn new(secret: SecretString) -> Self {
+        Self(secret)
+    }
+
+    /// The text, trimmed, without the secret, with line breaks kept and other control characters blanked.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        // The secret goes first: cutting the text could leave half of it.
+        let clean = text.trim().replace(self.0.expose_secret(), "[redacted]");
+        let mut clean: String =
+            clean.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+        if clean.len() > MAX_LEN {
+            let cut = clean.floor_char_boundary(MAX_LEN);
+            let rest = clean.len() - cut;
+            clean.truncate(cut);
+            clean.push_str(&format!("… ({rest} more bytes)"));
+        }
+        clean
+    }
+}
+
+impl fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrubber")
+    }
+}
