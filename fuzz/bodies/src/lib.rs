@@ -1,1 +1,35 @@
-//! The bodies of the fuzz targets as plain functions, replayed over the corpus by ordinary tests
+//! The bodies of the fuzz targets, as plain functions that take bytes and panic where a promise is broken.
+//!
+//! Each body turns its bytes into calls of one crate and compares the answers with a second, simpler source of
+//! truth written here. `fuzz/fuzz_targets/<name>.rs` hands them to libFuzzer; `tests/replay.rs` runs them over
+//! `fuzz/corpus/<name>/` in every ordinary test run, so that what a fuzzer once found stays found.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a body reports a finding by panicking; nothing but a test or a fuzzer calls it"
+)]
+
+mod bytes;
+mod dest_quote;
+mod known_hosts;
+mod link_store_ops;
+mod link_token;
+
+pub use dest_quote::dest_quote;
+pub use known_hosts::known_hosts;
+pub use link_store_ops::link_store_ops;
+pub use link_token::link_token;
+
+/// A body: bytes in, a panic where a promise is broken.
+pub type Body = fn(&[u8]);
+
+/// Every target by name: the name of its corpus directory and of its file in `fuzz/fuzz_targets/`.
+pub const TARGETS: &[(&str, Body)] = &[
+    ("dest_quote", dest_quote),
+    ("known_hosts", known_hosts),
+    ("link_store_ops", link_store_ops),
+    ("link_token", link_token),
+];
