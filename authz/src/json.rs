@@ -61,13 +61,22 @@ impl fmt::Display for Warning {
 pub struct Document<'t> {
     text: &'t str,
     root: Node,
-    duplicates: Vec<(usize, String, String)>,
+    duplicates: Vec<FileProblem>,
 }
 
-/// One value and where it stands. Offsets are bytes into the text, the end exclusive.
+/// A place in the text: the byte offset from 0, line and column from 1. Kept while scanning, because
+/// counting lines for every finding would take quadratic time on a hostile file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pos {
+    pub(crate) offset: usize,
+    line: usize,
+    column: usize,
+}
+
+/// One value and where it stands; the end is a byte offset, exclusive.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) start: usize,
+    pub(crate) start: Pos,
     pub(crate) end: usize,
     pub(crate) kind: Kind,
 }
@@ -85,7 +94,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) key: String,
-    pub(crate) start: usize,
+    pub(crate) start: Pos,
     pub(crate) value: Node,
 }
 
@@ -104,9 +113,12 @@ impl<'t> Document<'t> {
             )));
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            let (line, column) = position(&String::from_utf8_lossy(before), usize::MAX);
-            FileProblem { line, column, path: "$".to_owned(), message: "expected UTF-8 text".to_owned() }
+            let before = String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default());
+            let mut scanner = Scanner::new(&before);
+            while scanner.peek().is_some() {
+                scanner.step();
+            }
+            scanner.problem(scanner.at, "expected UTF-8 text".to_owned())
         })?;
         if text.starts_with('\u{feff}') {
             return Err(whole("the file starts with a byte order mark; save it as UTF-8 without one".into()));
@@ -124,11 +136,8 @@ impl<'t> Document<'t> {
                 message: format!("expected JSON: {message}"),
             });
         }
-        let mut scanner = Scanner { text, at: 0, path: Path::default(), duplicates: Vec::new() };
-        let root = scanner.value().map_err(|(at, path, message)| {
-            let (line, column) = position(text, at);
-            FileProblem { line, column, path, message }
-        })?;
+        let mut scanner = Scanner::new(text);
+        let root = scanner.value()?;
         Ok(Document { text, root, duplicates: scanner.duplicates })
     }
 
@@ -140,9 +149,8 @@ impl<'t> Document<'t> {
     /// A collector for this file's findings, already holding its duplicate keys.
     pub fn findings(&self) -> Findings<'t> {
         let mut findings = Findings { text: self.text, problems: Vec::new(), warnings: Vec::new() };
-        for (at, path, key) in &self.duplicates {
-            let message = format!("the key `{}` stands here twice; keep one", escape_untrusted(key, 64));
-            findings.problem_at(*at, path.clone(), message);
+        for duplicate in &self.duplicates {
+            findings.push(duplicate.clone());
         }
         findings
     }
@@ -202,7 +210,8 @@ impl<'d> At<'d> {
     /// The whole number from 0 to `u64::MAX`, written in plain digits, or a problem.
     pub fn number(&self, findings: &mut Findings<'_>) -> Option<u64> {
         let Kind::Number = self.node.kind else { return self.wrong_type(findings, "a whole number") };
-        let number = findings.text.get(self.node.start..self.node.end).and_then(|text| text.parse().ok());
+        let number =
+            findings.text.get(self.node.start.offset..self.node.end).and_then(|text| text.parse().ok());
         if number.is_none() {
             findings.problem(self, "expected a whole number in plain digits, not negative");
         }
@@ -305,7 +314,8 @@ pub struct Findings<'t> {
 impl Findings<'_> {
     /// Records a problem at a value.
     pub fn problem(&mut self, at: &At<'_>, message: impl Into<String>) {
-        self.problem_at(at.node.start, at.path.clone(), message.into());
+        let Pos { line, column, .. } = at.node.start;
+        self.push(FileProblem { line, column, path: at.path.clone(), message: message.into() });
     }
 
     /// Records a warning at a value.
@@ -321,7 +331,7 @@ impl Findings<'_> {
 
     /// A warning at a value, not recorded.
     pub fn warning_for(&self, at: &At<'_>, message: impl Into<String>) -> Warning {
-        let (line, column) = position(self.text, at.node.start);
+        let Pos { line, column, .. } = at.node.start;
         Warning { line, column, path: at.path.clone(), message: message.into() }
     }
 
@@ -344,13 +354,13 @@ impl Findings<'_> {
         }
     }
 
-    fn problem_at(&mut self, at: usize, path: String, message: String) {
-        let (line, column) = position(self.text, at);
-        if self.problems.len() < MAX_FINDINGS {
-            self.problems.push(FileProblem { line, column, path, message });
-        } else if self.problems.len() == MAX_FINDINGS {
-            let message = "there are more problems; mend these first".to_owned();
-            self.problems.push(FileProblem { line, column, path: "$".to_owned(), message });
+    fn push(&mut self, mut problem: FileProblem) {
+        if self.problems.len() == MAX_FINDINGS {
+            problem.path = "$".to_owned();
+            problem.message = "there are more problems; mend the others first".to_owned();
+        }
+        if self.problems.len() <= MAX_FINDINGS {
+            self.problems.push(problem);
         }
     }
 }
@@ -362,14 +372,6 @@ pub(crate) fn require_version_1(fields: &mut Fields<'_>, findings: &mut Findings
     {
         findings.problem(&at, "this server reads version 1");
     }
-}
-
-/// Line and column, from 1, of a byte offset.
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset.min(text.len())).unwrap_or(text);
-    let line = before.matches('\n').count().saturating_add(1);
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count().saturating_add(1);
-    (line, column)
 }
 
 fn child_path(parent: &str, key: &str) -> String {
@@ -404,14 +406,19 @@ impl Path {
 /// Walks a text that `serde_json` has already accepted.
 struct Scanner<'t> {
     text: &'t str,
-    at: usize,
+    at: Pos,
     path: Path,
-    duplicates: Vec<(usize, String, String)>,
+    duplicates: Vec<FileProblem>,
 }
 
-type Scan<T> = Result<T, (usize, String, String)>;
+type Scan<T> = Result<T, FileProblem>;
 
-impl Scanner<'_> {
+impl<'t> Scanner<'t> {
+    fn new(text: &'t str) -> Scanner<'t> {
+        let at = Pos { offset: 0, line: 1, column: 1 };
+        Scanner { text, at, path: Path::default(), duplicates: Vec::new() }
+    }
+
     fn value(&mut self) -> Scan<Node> {
         self.skip_space();
         let start = self.at;
@@ -424,7 +431,7 @@ impl Scanner<'_> {
             Some(b'"') => Kind::Text(self.string()?),
             _ => self.scalar()?,
         };
-        Ok(Node { start, end: self.at, kind })
+        Ok(Node { start, end: self.at.offset, kind })
     }
 
     fn object(&mut self) -> Scan<Kind> {
@@ -441,7 +448,9 @@ impl Scanner<'_> {
                     let key = self.string()?;
                     self.path.0.push(Segment::Key(key.clone()));
                     if !keys.insert(key.clone()) {
-                        self.duplicates.push((start, self.path.render(), key.clone()));
+                        let message =
+                            format!("the key `{}` stands here twice; keep one", escape_untrusted(&key, 64));
+                        self.duplicates.push(self.problem(start, message));
                     }
                     self.skip_space();
                     self.step(); // the colon
@@ -491,7 +500,7 @@ impl Scanner<'_> {
             }
         }
         self.step();
-        let raw = self.text.get(start..self.at).unwrap_or_default();
+        let raw = self.text.get(start.offset..self.at.offset).unwrap_or_default();
         // The one thing the first pass does not look at: escapes that form no character.
         match serde_json::from_str(raw) {
             Ok(text) => Ok(text),
@@ -504,7 +513,7 @@ impl Scanner<'_> {
         while self.peek().is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'+' | b'.')) {
             self.step();
         }
-        match self.text.get(start..self.at).unwrap_or_default() {
+        match self.text.get(start.offset..self.at.offset).unwrap_or_default() {
             "null" => Ok(Kind::Null),
             "true" => Ok(Kind::Bool(true)),
             "false" => Ok(Kind::Bool(false)),
@@ -513,16 +522,29 @@ impl Scanner<'_> {
         }
     }
 
-    fn fault<T>(&self, at: usize, message: String) -> Scan<T> {
-        Err((at, self.path.render(), message))
+    fn fault<T>(&self, at: Pos, message: String) -> Scan<T> {
+        Err(self.problem(at, message))
+    }
+
+    fn problem(&self, at: Pos, message: String) -> FileProblem {
+        FileProblem { line: at.line, column: at.column, path: self.path.render(), message }
     }
 
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.at.offset).copied()
     }
 
+    /// One byte on. The bytes that continue a character are not counted as columns.
     fn step(&mut self) {
-        self.at = self.at.saturating_add(1);
+        match self.peek() {
+            Some(b'\n') => {
+                self.at.line = self.at.line.saturating_add(1);
+                self.at.column = 1;
+            }
+            Some(0x80..=0xbf) => {}
+            _ => self.at.column = self.at.column.saturating_add(1),
+        }
+        self.at.offset = self.at.offset.saturating_add(1);
     }
 
     fn skip_space(&mut self) {

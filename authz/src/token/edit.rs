@@ -72,10 +72,10 @@ fn insert(text: &str, entry: &NewEntry<'_>) -> Result<String, Vec<FileProblem>> 
     let (tokens, _) = findings.into_result(tokens)?;
 
     let (body, last) = match &tokens.kind {
-        Kind::Array(items) => (render(entry, true), items.last().map(|item| (item.start, item.end))),
+        Kind::Array(items) => (render(entry, true), items.last().map(|item| (item.start.offset, item.end))),
         Kind::Object(members) => (
             format!("{}: {}", quoted(entry.name), render(entry, false)),
-            members.last().map(|member| (member.start, member.value.end)),
+            members.last().map(|member| (member.start.offset, member.value.end)),
         ),
         // The file was read as a token file before, so `tokens` is one of the two.
         _ => return Ok(text.to_owned()),
@@ -87,11 +87,11 @@ fn insert(text: &str, entry: &NewEntry<'_>) -> Result<String, Vec<FileProblem>> 
             splice(text, end, end, &format!(",\n{indent}{}", indented(&body, indent)))
         }
         None => {
-            let outer = indent_of(text, tokens.start);
+            let outer = indent_of(text, tokens.start.offset);
             let inner = format!("{outer}  ");
             let (open, close) = brackets(tokens);
             let body = format!("{open}\n{inner}{}\n{outer}{close}", indented(&body, &inner));
-            splice(text, tokens.start, tokens.end, &body)
+            splice(text, tokens.start.offset, tokens.end, &body)
         }
     })
 }
