@@ -47,4 +47,6 @@ pub use recovery::{NotApplying, Recover};
 pub use set::{ChangeSet, Ending, TransitionError};
 pub use state::{Move, State};
 pub use step::{Intent, Step, StepOutcome, StepRecord, UnknownCause};
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::SqliteStore;
 pub use store::{Store, StoreError, memory::MemoryStore};

@@ -5,8 +5,11 @@
 //! durable engine. Another engine proves itself with [`suite::run`] and may use [`codec`] for its rows.
 
 mod admission;
-
+pub mod codec;
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+pub mod suite;
 
 use std::time::Duration;
 
