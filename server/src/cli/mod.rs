@@ -2,4 +2,4 @@
 
 pub mod args;
 
-pub use args::ServeArgs;
+pub use args::{ServeArgs, Transport};

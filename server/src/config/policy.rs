@@ -115,6 +115,8 @@ limits! {
     pending_links_per_owner: 10 in 1..=100_000,
     /// Uploads that may run to one node at a time.
     uploads_per_node: 4 in 1..=64,
+    /// How long an upload may be silent, and the time over which it must keep 1 KiB a second, in milliseconds.
+    upload_idle_ms: 30_000 in 100..=3_600_000,
     /// Calls per second of one principal, sustained.
     calls_per_second: 50 in 1..=100_000,
     /// Calls a principal may make at once after a pause.
