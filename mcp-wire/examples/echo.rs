@@ -27,7 +27,7 @@ struct Tool {
 #[derive(Clone)]
 struct Tools(Arc<Vec<Tool>>);
 
-impl tower::Service<Request<&'static str>> for Tools {
+impl tower::Service<Request<String>> for Tools {
     type Response = Reply;
     type Error = RpcError;
     type Future = std::future::Ready<Result<Reply, RpcError>>;
@@ -36,7 +36,7 @@ impl tower::Service<Request<&'static str>> for Tools {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<&'static str>) -> Self::Future {
+    fn call(&mut self, request: Request<String>) -> Self::Future {
         std::future::ready(match request.method {
             Method::ToolsList { cursor: None } => {
                 Ok(Reply::Tools(self.0.iter().map(|tool| tool.descriptor.clone()).collect()))
@@ -106,7 +106,7 @@ async fn main() -> Result<(), Error> {
     if address == "--stdio" {
         return Ok(stdio::serve(
             tools,
-            "local",
+            "local".to_owned(),
             tokio::io::stdin(),
             tokio::io::stdout(),
             stdio::Config::new(identity),
@@ -118,7 +118,7 @@ async fn main() -> Result<(), Error> {
     let authenticate = move |parts: &http::request::Parts| {
         let sent = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
         let known = expected.is_none() || sent == expected.as_deref();
-        std::future::ready(known.then_some("remote").ok_or_else(|| {
+        std::future::ready(known.then(|| "remote".to_owned()).ok_or_else(|| {
             Refusal::unauthorized("echo", "send the bearer token that the server was started with")
         }))
     };

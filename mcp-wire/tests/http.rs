@@ -21,14 +21,14 @@ use tower::{Service, ServiceExt};
 
 const BOTH: &str = "application/json, text/event-stream";
 
-fn authenticate(parts: &Parts) -> std::future::Ready<Result<&'static str, Refusal>> {
+fn authenticate(parts: &Parts) -> std::future::Ready<Result<String, Refusal>> {
     let known = parts.headers.get("authorization").is_some_and(|value| value == "Bearer s3cret");
     std::future::ready(
-        known.then_some("alice").ok_or_else(|| Refusal::unauthorized("te\"st", "send a token")),
+        known.then(|| "alice".to_owned()).ok_or_else(|| Refusal::unauthorized("te\"st", "send a token")),
     )
 }
 
-type Endpoint = McpHttp<Tools, fn(&Parts) -> std::future::Ready<Result<&'static str, Refusal>>>;
+type Endpoint = McpHttp<Tools, fn(&Parts) -> std::future::Ready<Result<String, Refusal>>>;
 
 fn endpoint(stage: &Arc<Stage>) -> Endpoint {
     with_config(stage, Config::new(identity()).hosts(HostPolicy::loopback()))
@@ -243,9 +243,9 @@ async fn mc_02_headers_that_contradict_the_body_are_400_and_run_nothing() {
     let edits: [fn(&mut http::HeaderMap); 6] = [
         |h| drop(h.insert("mcp-name", "list_nodes".parse().unwrap())),
         |h| drop(h.remove("mcp-name")),
-        |h| drop(h.append("mcp-name", "echo".parse().unwrap())),
+        |h| assert!(h.append("mcp-name", "echo".parse().unwrap())),
         |h| drop(h.insert("mcp-method", "tools/list".parse().unwrap())),
-        |h| drop(h.append("mcp-protocol-version", "2026-07-28".parse().unwrap())),
+        |h| assert!(h.append("mcp-protocol-version", "2026-07-28".parse().unwrap())),
         |h| drop(h.insert("mcp-name", http::HeaderValue::from_bytes(b"ech\xf6").unwrap())),
     ];
     for edit in edits {

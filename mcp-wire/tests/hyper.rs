@@ -24,7 +24,7 @@ async fn server() -> (SocketAddr, Arc<Stage>) {
     let stage = Arc::<Stage>::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let anyone = |_: &http::request::Parts| std::future::ready(Ok::<_, Refusal>("anyone"));
+    let anyone = |_: &http::request::Parts| std::future::ready(Ok::<_, Refusal>("anyone".to_owned()));
     let endpoint = McpHttp::new(Tools(Arc::clone(&stage)), anyone, Config::new(identity()));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

@@ -33,7 +33,8 @@ impl Client {
         let stage = Arc::<Stage>::default();
         let (stdin, server_in) = tokio::io::duplex(1 << 16);
         let (server_out, stdout) = tokio::io::duplex(1 << 16);
-        let server = tokio::spawn(serve(Tools(Arc::clone(&stage)), "local", server_in, server_out, config));
+        let server =
+            tokio::spawn(serve(Tools(Arc::clone(&stage)), "local".to_owned(), server_in, server_out, config));
         Self { stage, stdin: Some(stdin), stdout: BufReader::new(stdout).lines(), server }
     }
 

@@ -34,7 +34,7 @@ pub struct Stage {
 #[derive(Clone, Default)]
 pub struct Tools(pub Arc<Stage>);
 
-impl tower::Service<Request<&'static str>> for Tools {
+impl tower::Service<Request<String>> for Tools {
     type Response = Reply;
     type Error = RpcError;
     type Future = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
@@ -43,13 +43,13 @@ impl tower::Service<Request<&'static str>> for Tools {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<&'static str>) -> Self::Future {
+    fn call(&mut self, request: Request<String>) -> Self::Future {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(answer(Arc::clone(&self.0), request))
     }
 }
 
-async fn answer(stage: Arc<Stage>, request: Request<&'static str>) -> Result<Reply, RpcError> {
+async fn answer(stage: Arc<Stage>, request: Request<String>) -> Result<Reply, RpcError> {
     let (name, arguments) = match request.method {
         Method::ToolsList { .. } => {
             let tool = ToolDescriptor::new("echo", "Echoes.", json!({"type": "object"})).unwrap();
