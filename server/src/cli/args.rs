@@ -91,7 +91,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// A Host (with port, unless 80 or 443) that requests may name; may be repeated.
+    /// A Host that requests may name (without a port: on any port); may be repeated.
     #[arg(long, value_name = "HOST")]
     pub allowed_host: Vec<String>,
 

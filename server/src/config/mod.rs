@@ -15,6 +15,7 @@ pub mod problem;
 pub mod reload;
 mod secret;
 pub mod snapshot;
+pub mod tls;
 
 pub use clusters::{Cluster, SshAccess, SshAddress, SshGuest};
 pub use load::{Loaded, Sources, Vocabulary, load};
