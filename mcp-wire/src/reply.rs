@@ -103,7 +103,7 @@ struct ServerMeta<'a> {
 impl Serialize for View<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let modern = self.era.is_modern();
-        let meta = modern.then(|| ServerMeta { server_info: &self.identity.server_info });
+        let meta = modern.then_some(ServerMeta { server_info: &self.identity.server_info });
         let result_type = modern.then_some("complete");
         let (tools, next_cursor) = match self.reply {
             Reply::Tool(result) => {

@@ -187,7 +187,8 @@ fn canonical_integer(text: &str) -> Option<Value> {
         Ok(n) => Value::from(n),
         Err(_) => Value::from(text.parse::<u64>().ok()?),
     };
-    (value.to_string() == text).then_some(value)
+    let canonical = value.to_string();
+    (canonical == text).then_some(value)
 }
 
 fn unknown(field: String, value: &Value, schema: &Value) -> ArgumentProblem {

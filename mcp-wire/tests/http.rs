@@ -1,5 +1,5 @@
 //! The HTTP endpoint, called as a service without sockets.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The endpoint behind hyper on a real socket: what only a connection can show.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
@@ -101,6 +101,10 @@ async fn mc_09_requests_with_two_readings_are_refused_and_run_nothing() {
         ("nul in a name", format!("{head}X\0A: b\r\nContent-Length: {length}\r\n\r\n{body}")),
         ("nul in a value", format!("{head}X-A: b\0\r\nContent-Length: {length}\r\n\r\n{body}")),
         ("a bare carriage return", format!("{head}X-A: b\rc\r\nContent-Length: {length}\r\n\r\n{body}")),
+        (
+            "length and coding",
+            format!("{head}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"),
+        ),
         ("a bad chunk size", format!("{head}Transfer-Encoding: chunked\r\n\r\nz\r\n{body}\r\n0\r\n\r\n")),
     ];
     for (what, bytes) in corpus {

@@ -1,5 +1,5 @@
 //! Eras, headers against bodies, and what the crate answers by itself.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use mcp_wire::{
     Era, Identity, Message, Method, Revision, RpcError, ServerInfo,

@@ -1,5 +1,5 @@
 //! What is and what is not a message.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use std::time::{Duration, Instant};
 

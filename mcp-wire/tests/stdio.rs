@@ -1,5 +1,5 @@
 //! The stdio transport over in-memory pipes.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -2,6 +2,45 @@
 //!
 //! [`McpHttp`] is a `tower::Service` over any body type; it opens no socket and knows no HTTP server. Mount it
 //! where `/mcp` is routed. On the listener set `TCP_NODELAY`, or streamed replies wait for delayed ACKs.
+//!
+//! ```
+//! use http::request::Parts;
+//! use mcp_wire::http::{Config, HostPolicy, McpHttp, Refusal};
+//! use mcp_wire::{Identity, Method, Reply, Request, RpcError, ServerInfo, ToolResult};
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! // The service: here one tool that greets its caller.
+//! let tools = tower::service_fn(|request: Request<String>| async move {
+//!     match request.method {
+//!         Method::ToolsCall { name, .. } if name == "greet" => {
+//!             Ok(Reply::Tool(ToolResult::text(format!("hello, {}", request.caller))))
+//!         }
+//!         Method::ToolsCall { name, .. } => Err(RpcError::unknown_tool(&name)),
+//!         other => Err(RpcError::method_not_found(other.as_str())),
+//!     }
+//! });
+//! // The authenticator: what it returns is the request's caller.
+//! let authenticate = |parts: &Parts| {
+//!     let known = parts.headers.get("authorization").is_some_and(|sent| sent == "Bearer s3cret");
+//!     std::future::ready(known.then(|| "alice".to_owned()).ok_or_else(|| {
+//!         Refusal::unauthorized("demo", "send `Authorization: Bearer …` with a token of this server")
+//!     }))
+//! };
+//! let identity = Identity::new(ServerInfo::new("demo", "1.0.0"));
+//! let endpoint = McpHttp::new(tools, authenticate, Config::new(identity).hosts(HostPolicy::loopback()));
+//!
+//! let request = http::Request::post("/mcp")
+//!     .header("host", "localhost")
+//!     .header("authorization", "Bearer s3cret")
+//!     .header("content-type", "application/json")
+//!     .body(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet"}}"#.to_owned())
+//!     .unwrap();
+//! let response = endpoint.oneshot(request).await.unwrap();
+//! assert_eq!(response.status(), 200);
+//! # }
+//! ```
 
 mod headers;
 mod hosts;

@@ -111,7 +111,14 @@ impl<A> Endpoint<A> {
         };
         let accepts = match form(&parts) {
             Ok(accepts) => accepts,
-            Err(refused) => return refused,
+            Err(refusal) => {
+                let wrong_method = refusal.status == StatusCode::METHOD_NOT_ALLOWED;
+                let mut response = refusal.into_response();
+                if wrong_method {
+                    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+                }
+                return response;
+            }
         };
         let text = match self.read(&parts, body).await {
             Ok(text) => text,
@@ -214,21 +221,18 @@ impl<A> Endpoint<A> {
 }
 
 /// Checks method, `Content-Type` and `Accept`.
-fn form(parts: &Parts) -> Result<Accepts, Response<BoxBody>> {
+fn form(parts: &Parts) -> Result<Accepts, Refusal> {
     if parts.method != Method::POST {
         let message = "send JSON-RPC by POST; this server keeps no sessions and no event streams";
-        let mut response =
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message).into_response();
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-        return Err(response);
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
     }
     if !headers::is_json(&parts.headers) {
         let message = "Content-Type must be application/json, in UTF-8 and uncompressed";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message).into_response());
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
     }
     headers::accepts(&parts.headers).ok_or_else(|| {
         let message = "Accept must allow application/json or text/event-stream";
-        Refusal::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message).into_response()
+        Refusal::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
     })
 }
 
