@@ -1,0 +1,104 @@
+//! The endpoints. A handler sees checked parameters, reads or changes the state, and starts nothing itself: the
+//! worker it wants is part of its answer.
+
+mod access;
+mod cluster;
+mod config;
+mod guest;
+mod lists;
+mod node;
+mod power;
+mod storage;
+mod task;
+
+use crate::api::check::Checked;
+use crate::api::reply::{Answer, Refusal};
+use crate::config::GuestKind;
+use crate::state::State;
+use crate::state::guest::Guest;
+
+/// One call of an endpoint.
+pub(crate) struct Call<'a> {
+    pub(crate) state: &'a mut State,
+    /// The token of the caller, `user@realm!id`.
+    pub(crate) token: &'a str,
+    pub(crate) parameters: &'a Checked,
+}
+
+impl Call<'_> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.get(name) == Some("1")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<i64> {
+        self.get(name).and_then(|value| value.parse().ok())
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        self.get("node").unwrap_or_default()
+    }
+
+    pub(crate) fn vmid(&self) -> u32 {
+        self.get("vmid").and_then(|value| value.parse().ok()).unwrap_or_default()
+    }
+
+    pub(crate) fn may(&self, path: &str, privilege: &str) -> bool {
+        self.state.acl.has(self.token, path, privilege, &self.state.pools)
+    }
+
+    /// The guest of the call, on the node of the call.
+    pub(crate) fn guest(&self, kind: GuestKind) -> Result<&Guest, Refusal> {
+        let (node, vmid) = (self.node(), self.vmid());
+        self.state.guest_at(node, kind, vmid).ok_or_else(|| missing_config(kind, node, vmid))
+    }
+}
+
+/// PVE's "not found" for a guest, which also means that it is on another node.
+pub(crate) fn missing_config(kind: GuestKind, node: &str, vmid: u32) -> Refusal {
+    Refusal::die(format!("Configuration file 'nodes/{node}/{}/{vmid}.conf' does not exist", kind.conf_dir()))
+}
+
+/// Calls the endpoint; `None` when there is no such one.
+pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Option<Result<Answer, Refusal>> {
+    use GuestKind::{Lxc, Qemu};
+    Some(match (method, template) {
+        ("GET", "/version") => cluster::version(),
+        ("GET", "/cluster/status") => cluster::status(call),
+        ("GET", "/cluster/resources") => lists::resources(call),
+        ("GET", "/cluster/nextid") => cluster::nextid(call),
+        ("GET", "/cluster/ha/resources") => cluster::ha_resources(call),
+        ("GET", "/nodes") => node::index(call),
+        ("GET", "/nodes/{node}/status") => node::status(),
+        ("GET", "/nodes/{node}/qemu") => guest::list(call, Qemu),
+        ("GET", "/nodes/{node}/lxc") => guest::list(call, Lxc),
+        ("GET", "/nodes/{node}/qemu/{vmid}/config") => config::get(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/config") => config::get(call, Lxc),
+        ("PUT", "/nodes/{node}/qemu/{vmid}/config") => config::put(call, Qemu),
+        ("PUT", "/nodes/{node}/lxc/{vmid}/config") => config::put(call, Lxc),
+        ("GET", "/nodes/{node}/qemu/{vmid}/status/current") => guest::current(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/status/current") => guest::current(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/start") => power::start(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/start") => power::start(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/stop") => power::stop(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/stop") => power::stop(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/shutdown") => power::shutdown(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/shutdown") => power::shutdown(call, Lxc),
+        ("GET", "/nodes/{node}/qemu/{vmid}/snapshot") => guest::snapshots(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/snapshot") => guest::snapshots(call, Lxc),
+        ("DELETE", "/nodes/{node}/qemu/{vmid}") => power::destroy(call, Qemu),
+        ("DELETE", "/nodes/{node}/lxc/{vmid}") => power::destroy(call, Lxc),
+        ("GET", "/nodes/{node}/tasks") => task::list(call),
+        ("GET", "/nodes/{node}/tasks/{upid}/status") => task::status(call),
+        ("GET", "/nodes/{node}/tasks/{upid}/log") => task::log(call),
+        ("DELETE", "/nodes/{node}/tasks/{upid}") => task::stop(call),
+        ("GET", "/nodes/{node}/storage") => storage::index(call),
+        ("GET", "/nodes/{node}/storage/{storage}/content") => storage::content(call),
+        ("GET", "/pools") => lists::pools(call),
+        ("GET", "/access/permissions") => access::permissions(call),
+        _ => return None,
+    })
+}

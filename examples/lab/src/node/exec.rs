@@ -1,0 +1,55 @@
+//! Commands: the closed set that is interpreted. Nothing is ever started on the host.
+
+use crate::node::{Node, pct, words};
+
+/// What a command leaves behind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) code: u32,
+}
+
+impl Output {
+    pub(crate) fn ok(stdout: impl Into<String>) -> Output {
+        Output { stdout: stdout.into(), ..Output::default() }
+    }
+
+    pub(crate) fn fail(code: u32, stderr: impl Into<String>) -> Output {
+        Output { stderr: stderr.into(), code, ..Output::default() }
+    }
+}
+
+/// Interprets one command line. File operations block: call it where blocking is allowed.
+pub(crate) fn run(node: &Node, line: &str) -> Output {
+    let Some(words) = words::split(line) else {
+        node.faults.note(vec![line.to_owned()]);
+        return Output::fail(127, "sh: command not found\n");
+    };
+    node.faults.note(words.clone());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let command = match words.as_slice() {
+        ["sudo", "-n", rest @ ..] => rest,
+        all => all,
+    };
+    match command {
+        ["pct" | "/usr/sbin/pct", verb, vmid, rest @ ..] => {
+            // What `pct` accepts as a VMID: canonical decimal.
+            let Ok(number) = vmid.parse::<u32>() else { return pct::bad_parameters("vmid") };
+            match (*verb, rest) {
+                ("push", rest) => pct::push(node, number, rest),
+                ("status", []) => pct::status(node, number),
+                ("exec", ["--", "sh", "-c", script, "proxward", arguments @ ..]) => {
+                    pct::exec(node, number, script, arguments)
+                }
+                _ => not_found("pct"),
+            }
+        }
+        [] => Output::default(),
+        [other, ..] => not_found(other),
+    }
+}
+
+fn not_found(name: &str) -> Output {
+    Output::fail(127, format!("sh: 1: {name}: not found\n"))
+}

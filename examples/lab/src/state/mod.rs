@@ -1,0 +1,131 @@
+//! The state of one cluster: what `/etc/pve` and the running guests would hold.
+//!
+//! One mutex guards it; nothing holds the guard across an await.
+
+pub(crate) mod acl;
+pub(crate) mod guest;
+pub(crate) mod task;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::config::{ClusterConfig, GuestKind, HaConfig, NodeConfig, PoolConfig, StorageConfig};
+use crate::state::acl::Acl;
+use crate::state::guest::Guest;
+use crate::state::task::{Task, TaskExit};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) cluster: String,
+    pub(crate) standalone: bool,
+    pub(crate) nodes: Vec<NodeConfig>,
+    pub(crate) guests: BTreeMap<u32, Guest>,
+    pub(crate) storages: Vec<StorageConfig>,
+    pub(crate) pools: Vec<PoolConfig>,
+    pub(crate) ha: Vec<HaConfig>,
+    pub(crate) acl: Acl,
+    /// All tasks, oldest first.
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) next_exits: VecDeque<TaskExit>,
+    /// SHA-256 of the listener's leaf certificate, as PVE prints it.
+    pub(crate) fingerprint: String,
+    pub(crate) started: i64,
+    next_pid: u32,
+}
+
+impl State {
+    pub(crate) fn new(cluster: &str, config: &ClusterConfig, fingerprint: String) -> State {
+        let mut state = State {
+            cluster: cluster.to_owned(),
+            standalone: config.standalone,
+            nodes: config.nodes.clone(),
+            guests: config.guests.iter().map(|guest| (guest.vmid, Guest::new(guest))).collect(),
+            storages: config.storages.clone(),
+            pools: config.pools.clone(),
+            ha: config.ha.clone(),
+            acl: Acl::new(config),
+            tasks: Vec::new(),
+            next_exits: VecDeque::new(),
+            fingerprint,
+            started: now(),
+            next_pid: 0x1000,
+        };
+        let mut history = config.history.clone();
+        history.sort_by_key(|past| std::cmp::Reverse(past.ago));
+        for past in history {
+            let at = state.started - past.ago;
+            let (pid, pstart) = state.next_pid();
+            let mut task = Task::new(&past.node, (pid, pstart), at, &past.kind, &past.id, &past.user);
+            task.finish(at + 1, past.status.clone());
+            state.tasks.push(task);
+        }
+        state
+    }
+
+    /// The node that the listener contacts: the first one that is online.
+    pub(crate) fn contacted(&self) -> &str {
+        self.nodes.iter().find(|node| node.online).map_or("", |node| node.name.as_str())
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeConfig> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    pub(crate) fn is_online(&self, name: &str) -> bool {
+        self.node(name).is_some_and(|node| node.online)
+    }
+
+    /// The guest with this number, if it is of this kind and on this node.
+    pub(crate) fn guest_at(&self, node: &str, kind: GuestKind, vmid: u32) -> Option<&Guest> {
+        self.guests.get(&vmid).filter(|guest| guest.kind == kind && guest.node == node)
+    }
+
+    pub(crate) fn pool_of(&self, vmid: u32) -> Option<&str> {
+        self.pools.iter().find(|pool| pool.vms.contains(&vmid)).map(|pool| pool.id.as_str())
+    }
+
+    /// The HA resource of a guest, when HA manages it (`ignored` counts as unmanaged).
+    pub(crate) fn ha_of(&self, kind: GuestKind, vmid: u32) -> Option<&HaConfig> {
+        let sid = sid(kind, vmid);
+        self.ha.iter().find(|resource| resource.sid == sid && resource.state != "ignored")
+    }
+
+    /// A pid that no task has had, and the time since boot in jiffies.
+    pub(crate) fn next_pid(&mut self) -> (u32, u32) {
+        self.next_pid += 3;
+        let jiffies = u32::try_from((now() - self.started).max(0)).unwrap_or(0);
+        (self.next_pid, 300_000 + jiffies * 100 + self.next_pid % 100)
+    }
+
+    /// Removes everything that belonged to a guest.
+    pub(crate) fn forget_guest(&mut self, vmid: u32, purge: bool) {
+        if let Some(guest) = self.guests.remove(&vmid)
+            && purge
+        {
+            let sid = sid(guest.kind, vmid);
+            self.ha.retain(|resource| resource.sid != sid);
+        }
+        for pool in &mut self.pools {
+            pool.vms.retain(|member| *member != vmid);
+        }
+        self.acl.forget(&format!("/vms/{vmid}"));
+    }
+}
+
+/// The HA id of a guest: `vm:100`, `ct:200`.
+pub(crate) fn sid(kind: GuestKind, vmid: u32) -> String {
+    match kind {
+        GuestKind::Qemu => format!("vm:{vmid}"),
+        GuestKind::Lxc => format!("ct:{vmid}"),
+    }
+}
+
+/// Epoch seconds.
+pub(crate) fn now() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_secs()).ok())
+        .unwrap_or(0)
+}
