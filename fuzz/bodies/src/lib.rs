@@ -13,23 +13,42 @@
 )]
 
 mod bytes;
+mod canonical_digest;
 mod dest_quote;
+mod grant_selector;
+mod json;
 mod known_hosts;
 mod link_store_ops;
 mod link_token;
+mod mcp_request;
+mod tokens_json;
+mod upid;
+mod waivers_json;
 
+pub use canonical_digest::canonical_digest;
 pub use dest_quote::dest_quote;
+pub use grant_selector::grant_selector;
 pub use known_hosts::known_hosts;
 pub use link_store_ops::link_store_ops;
 pub use link_token::link_token;
+pub use mcp_request::mcp_request;
+pub use tokens_json::{KNOWN_TOKEN, tokens_json};
+pub use upid::upid;
+pub use waivers_json::waivers_json;
 
 /// A body: bytes in, a panic where a promise is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by name: the name of its corpus directory and of its file in `fuzz/fuzz_targets/`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("canonical_digest", canonical_digest),
     ("dest_quote", dest_quote),
+    ("grant_selector", grant_selector),
     ("known_hosts", known_hosts),
     ("link_store_ops", link_store_ops),
     ("link_token", link_token),
+    ("mcp_request", mcp_request),
+    ("tokens_json", tokens_json),
+    ("upid", upid),
+    ("waivers_json", waivers_json),
 ];

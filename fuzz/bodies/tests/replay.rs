@@ -63,3 +63,33 @@ fn targets_corpus_and_table_agree() {
         assert!(source.contains(&format!("fuzz_bodies::{name}(data)")), "{name} calls another body");
     }
 }
+
+/// A corpus of refusals only would test little: where a body reads a format, some of its files are accepted.
+#[test]
+fn corpora_hold_accepted_and_refused_inputs() {
+    let now = "2026-11-30T00:00:00Z".parse().unwrap();
+    let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+    type Accepts<'a> = &'a dyn Fn(&[u8]) -> bool;
+    let readers: [(&str, Accepts<'_>); 7] = [
+        ("grant_selector", &|data| {
+            text(data).split('\n').next().is_some_and(|line| line.parse::<authz::Selector>().is_ok())
+        }),
+        ("known_hosts", &|data| guest_push::KnownHosts::parse(&text(data)).is_ok()),
+        ("link_token", &|data| transfers::LinkToken::parse(&text(data)).is_some()),
+        ("mcp_request", &|data| {
+            mcp_wire::Message::parse(data, &mcp_wire::jsonrpc::Limits::default()).is_ok()
+        }),
+        ("tokens_json", &|data| authz::TokenTable::parse(data).is_ok_and(|table| !table.is_empty())),
+        ("upid", &|data| text(data).parse::<proxmox_api::Upid>().is_ok()),
+        ("waivers_json", &|data| {
+            authz::WaiverSet::parse(data, |_| true, now).is_ok_and(|(set, _)| set.iter().count() > 0)
+        }),
+    ];
+    for (target, accepts) in readers {
+        let entries = fs::read_dir(fuzz().join("corpus").join(target)).unwrap();
+        let files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let accepted = files.iter().filter(|file| accepts(&fs::read(file).unwrap())).count();
+        println!("{target}: {accepted} of {} accepted", files.len());
+        assert!(accepted >= 2 && accepted < files.len(), "{target}: {accepted} of {} accepted", files.len());
+    }
+}
