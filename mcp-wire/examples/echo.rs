@@ -65,22 +65,21 @@ async fn main() -> Result<(), Error> {
         Tool::new("add", "Adds two integers.", sum, numbers, json!({"sum": {"type": "string"}}))?,
     ]);
     // The caller is a name here, and not looked at; a real server decides by it.
-    let service = tower::service_fn(move |request: Request<String>| {
-        std::future::ready(answer(tools.as_slice(), request.method))
-    });
+    let answer = move |call: Request<String>| std::future::ready(answer(tools.as_slice(), call.method));
+    let service = tower::service_fn(answer);
     let identity = Identity::new(ServerInfo::new("echo", env!("CARGO_PKG_VERSION")));
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8811".to_owned());
+    let address = arguments.next().unwrap_or("127.0.0.1:8811".into());
     if address == "--stdio" {
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
         return Ok(
             stdio::serve(service, "local".to_owned(), stdin, stdout, stdio::Config::new(identity)).await?
         );
     }
+    // A real server compares digests.
     let expected = arguments.next().map(|token| format!("Bearer {token}"));
     let authenticate = move |parts: &http::request::Parts| {
         let sent = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
-        // A real server compares digests.
         let known = expected.is_none() || sent == expected.as_deref();
         let refused =
             || Refusal::unauthorized("echo", "send the bearer token that the server was started with");
