@@ -130,3 +130,127 @@ impl std::str::FromStr for Dest {
         Self::parse(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(text: &str) -> DestError {
+        Dest::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn dp_01_shell_syntax_is_kept_byte_for_byte() {
+        for name in [
+            "$(touch PWNED);x y.bin",
+            "`id`",
+            "a && b | c > d",
+            "*",
+            "~",
+            "!",
+            "'\"\\",
+            "-rf",
+            "--perms=0777",
+        ] {
+            let path = format!("/root/{name}");
+            assert_eq!(Dest::parse(&path).unwrap().as_str(), path);
+        }
+    }
+
+    #[test]
+    fn dp_03_control_characters_are_refused_and_named() {
+        for (text, code, at) in [
+            ("/a\nb", 0x0a, 2),
+            ("/a\r", 0x0d, 2),
+            ("/\tb", 0x09, 1),
+            ("/ä\u{1b}[2J", 0x1b, 3),
+            ("/a\u{7f}", 0x7f, 2),
+            ("/a\u{85}", 0x85, 2),
+            ("\n", 0x0a, 0),
+        ] {
+            assert_eq!(refused(text), DestError::Control { code, at });
+        }
+        assert!(refused("/a\nb").to_string().contains("U+000A at byte 2"));
+    }
+
+    #[test]
+    fn dp_04_relative_paths_are_refused_so_none_can_be_an_option() {
+        for text in ["-rf", "--perms=0777", "a/b", "~/x", "~root/x", "$HOME/x", "./a", " /a", "C:\\x"] {
+            assert_eq!(refused(text), DestError::Relative, "{text}");
+        }
+    }
+
+    #[test]
+    fn dp_05_nothing_is_normalised_silently() {
+        assert_eq!(refused("/a/../etc/shadow"), DestError::DotComponent(".."));
+        assert_eq!(refused("/.."), DestError::DotComponent(".."));
+        assert_eq!(refused("/a/./b"), DestError::DotComponent("."));
+        assert_eq!(refused("//x"), DestError::EmptyComponent);
+        assert_eq!(refused("/a//b"), DestError::EmptyComponent);
+        assert_eq!(refused("//"), DestError::EmptyComponent);
+        for directory in ["/", "/a/", "/a/b/"] {
+            assert_eq!(refused(directory), DestError::Directory);
+        }
+        for fine in ["/...", "/..a", "/a..", "/.a", "/a/.b/c"] {
+            assert!(Dest::parse(fine).is_ok(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn dp_06_nul_and_empty_are_refused() {
+        assert_eq!(refused(""), DestError::Empty);
+        assert_eq!(refused("/a\0b"), DestError::Control { code: 0, at: 2 });
+    }
+
+    #[test]
+    fn dp_08_the_limits_are_those_of_linux() {
+        let name = "x".repeat(255);
+        assert!(Dest::parse(&format!("/{name}")).is_ok());
+        assert_eq!(refused(&format!("/{name}x")), DestError::ComponentTooLong(256));
+        assert_eq!(refused(&format!("/{}/f", "ä".repeat(128))), DestError::ComponentTooLong(256));
+        let path = |length: usize| {
+            let mut path = String::new();
+            while path.len() < length {
+                let rest = (length - path.len() - 1).min(200);
+                path = format!("{path}/{}", "y".repeat(rest));
+            }
+            path
+        };
+        assert_eq!(path(4095).len(), 4095);
+        assert!(Dest::parse(&path(4095)).is_ok());
+        assert_eq!(refused(&path(4096)), DestError::TooLong(4096));
+        assert_eq!(refused(&"/a".repeat(5000)), DestError::TooLong(10_000));
+    }
+
+    #[test]
+    fn dp_12_unicode_is_kept_as_it_is() {
+        for path in ["/e\u{301}", "/é", "/\u{202e}gpj.exe", "/ａ", "/\u{feff}x"] {
+            assert_eq!(Dest::parse(path).unwrap().as_str(), path);
+        }
+        assert_ne!(Dest::parse("/e\u{301}").unwrap(), Dest::parse("/é").unwrap());
+    }
+
+    #[test]
+    fn the_sibling_is_in_the_same_directory() {
+        assert_eq!(Dest::parse("/f").unwrap().sibling(".t"), "/.t");
+        assert_eq!(Dest::parse("/a/b/f").unwrap().sibling(".t"), "/a/b/.t");
+        assert_eq!(Dest::parse("/a/f").unwrap().parent(), "/a");
+    }
+
+    proptest! {
+        #[test]
+        fn dp_05_what_is_accepted_means_to_a_kernel_what_it_says(text in "[/a.~$-]{0,12}|/\\PC{0,40}") {
+            if let Ok(dest) = Dest::parse(&text) {
+                prop_assert_eq!(dest.as_str(), &text);
+                let path = std::path::Path::new(&text);
+                // `Path::components` drops what is redundant: nothing was.
+                let rebuilt: std::path::PathBuf = path.components().collect();
+                prop_assert_eq!(rebuilt.as_os_str(), path.as_os_str());
+                prop_assert!(path.is_absolute() && path.file_name().is_some());
+                prop_assert!(!text.chars().any(char::is_control));
+            }
+        }
+    }
+}

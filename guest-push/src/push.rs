@@ -194,7 +194,7 @@ impl Pusher {
     async fn probe_file(&self, session: &Session) -> Result<u32, PushError> {
         let directory = &self.inner.target.staging_dir;
         let sftp = Sftp::open(session, self.inner.deadlines.step).await?;
-        let checked = sftp.directory(directory).await?;
+        let checked = sftp.directory(session, directory).await?;
         let path = format!("{directory}/pxw-{}", attempt::random_hex()?);
         let created = sftp.create(checked, &path).await;
         // Also after a refusal: the file may exist by then.

@@ -63,7 +63,7 @@ async fn run<S: Source>(
     let staging_dir = attempt.pusher.target().staging_dir.as_str();
     let open_staging = async {
         let sftp = Sftp::open(&attempt.session, attempt.pusher.deadlines().step).await?;
-        let directory = sftp.directory(staging_dir).await?;
+        let directory = sftp.directory(&attempt.session, staging_dir).await?;
         sftp.require_space(staging_dir, needed).await?;
         Ok((sftp, directory))
     };

@@ -268,3 +268,6 @@ fn wire_string(blob: &[u8]) -> Option<&[u8]> {
 pub(crate) fn fingerprint(blob: &[u8]) -> String {
     format!("SHA256:{}", BASE64_NOPAD.encode(&Sha256::digest(blob)))
 }
+
+#[cfg(test)]
+mod tests;

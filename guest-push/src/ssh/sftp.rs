@@ -77,10 +77,16 @@ impl Sftp {
     }
 
     /// Checks the staging directory, making it when it is missing: a real directory that only its owner may enter.
-    pub(crate) async fn directory(&self, path: &str) -> Result<Directory, PushError> {
+    pub(crate) async fn directory(&self, session: &Session, path: &str) -> Result<Directory, PushError> {
         let attributes = match self.request(Step::Staging, self.session.symlink_metadata(path)).await? {
             Ok(attributes) => attributes,
-            Err(error) if is_missing(&error) => self.make_directory(path).await?,
+            Err(error) if is_missing(&error) => {
+                self.make_directory(session, path).await?;
+                // Another push may have made it in the same moment: what counts is how it looks now.
+                self.request(Step::Staging, self.session.symlink_metadata(path)).await?.map_err(|_| {
+                    staging(path, "is missing and cannot be made; make its parent directory first")
+                })?
+            }
             Err(error) => {
                 return Err(staging(path, &format!("cannot be examined ({})", status_text(&error))));
             }
@@ -88,19 +94,18 @@ impl Sftp {
         judge_directory(path, &attributes)
     }
 
-    async fn make_directory(&self, path: &str) -> Result<Metadata, PushError> {
-        // Another push may make it in the same moment: what counts is how it looks afterwards.
-        let made = self.request(Step::Staging, self.session.create_dir(path)).await?;
-        if made.is_ok() {
+    /// Makes a directory that is private from its first moment on, which needs the protocol's own request: the
+    /// library's convenient one cannot pass a mode.
+    async fn make_directory(&self, session: &Session, path: &str) -> Result<(), PushError> {
+        let making = async {
+            let raw = raw(session, Step::Staging).await?;
             let private = FileAttributes { permissions: Some(0o700), ..FileAttributes::empty() };
-            self.request(Step::Staging, self.session.set_metadata(path, private)).await?.map_err(
-                |error| staging(path, &format!("cannot be made private ({})", status_text(&error))),
-            )?;
-        }
-        match self.request(Step::Staging, self.session.symlink_metadata(path)).await? {
-            Ok(attributes) => Ok(attributes),
-            Err(_) => Err(staging(path, "is missing and cannot be made; make its parent directory first")),
-        }
+            match raw.mkdir(path, private).await {
+                Ok(_) | Err(SftpError::Status(_)) => Ok(()),
+                Err(error) => Err(failed(Step::Staging, &error)),
+            }
+        };
+        timeout(self.deadline, making).await.map_err(|_| PushError::deadline(Step::Staging, self.deadline))?
     }
 
     /// Refuses when the staging file system has less room than this many bytes. A node that cannot say is not asked
@@ -216,10 +221,8 @@ pub(crate) async fn sweep(
     deadline: Duration,
 ) -> Result<usize, PushError> {
     let work = async {
-        let raw = RawSftpSession::new(subsystem(session).await?);
-        raw.set_timeout(REQUEST_TIMEOUT_SECS);
+        let raw = raw(session, Step::Cleanup).await?;
         let fail = |error: SftpError| failed(Step::Cleanup, &error);
-        raw.init().await.map_err(fail)?;
         let handle = raw.opendir(directory).await.map_err(fail)?.handle;
         let mut stale = Vec::new();
         let mut seen = 0;
@@ -269,6 +272,13 @@ fn judge_directory(path: &str, attributes: &Metadata) -> Result<Directory, PushE
         return Err(staging(path, &format!("has mode {:04o}, expected 0700", mode & 0o7777)));
     }
     Ok(Directory { owner })
+}
+
+async fn raw(session: &Session, step: Step) -> Result<RawSftpSession, PushError> {
+    let raw = RawSftpSession::new(subsystem(session).await?);
+    raw.set_timeout(REQUEST_TIMEOUT_SECS);
+    raw.init().await.map_err(|error| failed(step, &error))?;
+    Ok(raw)
 }
 
 async fn subsystem(session: &Session) -> Result<russh::ChannelStream<russh::client::Msg>, PushError> {

@@ -95,7 +95,8 @@ impl Sshd {
 
     /// The server's fingerprint, `SHA256:…`, by `ssh-keygen`.
     pub fn fingerprint(&self) -> String {
-        let output = Command::new("ssh-keygen").arg("-lf").arg(self.dir.path().join("host_key.pub")).output().unwrap();
+        let output =
+            Command::new("ssh-keygen").arg("-lf").arg(self.dir.path().join("host_key.pub")).output().unwrap();
         let line = String::from_utf8(output.stdout).unwrap();
         line.split(' ').nth(1).unwrap().to_owned()
     }
@@ -121,7 +122,8 @@ impl Sshd {
         for name in ["bin", "dev", "etc", "root", "tmp"] {
             fs::create_dir_all(root.join(name)).unwrap();
         }
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/:/bin/sh\n").unwrap();
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/:/bin/sh\n")
+            .unwrap();
         fs::write(root.join("etc/group"), "root:x:0:\napp:x:1001:\n").unwrap();
         fs::write(root.join("dev/null"), "").unwrap();
         fs::set_permissions(root.join("dev/null"), fs::Permissions::from_mode(0o666)).unwrap();
@@ -220,7 +222,8 @@ pub fn names(path: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();
     };
-    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> =
+        entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -277,7 +280,8 @@ Subsystem sftp internal-sftp
 }
 
 fn keygen(path: &Path) {
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(path).status();
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(path).status();
     assert!(made.unwrap().success());
 }
 

@@ -1,0 +1,120 @@
+//! The guest scripts: one text in two crates, and right under a plain shell.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn script(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/route/scripts").join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+/// The lab recognises a script by its text, and may not depend on this crate.
+#[test]
+fn the_lab_has_the_same_scripts_byte_for_byte() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let ours = here.join("src/route/scripts");
+    let labs = here.join("../examples/lab/src/node/scripts");
+    let list = |folder: &Path| {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(list(&ours), list(&labs));
+    for name in list(&ours) {
+        assert!(
+            fs::read(ours.join(&name)).unwrap() == fs::read(labs.join(&name)).unwrap(),
+            "{name:?} differs"
+        );
+    }
+}
+
+fn run(shell: &str, text: &str, arguments: &[&str], path: Option<&Path>) -> Output {
+    let mut command = Command::new(shell);
+    command.args(["-c", text, "proxward"]).args(arguments);
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    command.output().unwrap()
+}
+
+fn shells() -> Vec<&'static str> {
+    ["/bin/sh", "/bin/dash", "/bin/bash"].into_iter().filter(|s| Path::new(s).exists()).collect()
+}
+
+const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+#[test]
+fn each_hashing_tool_and_none_gives_the_same_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a \\b");
+    fs::write(&file, "abc").unwrap();
+    for shell in shells() {
+        for tool in ["openssl", "sha256sum", "busybox", ""] {
+            let tools = tempfile::tempdir().unwrap();
+            for name in ["wc", tool].iter().filter(|n| !n.is_empty()) {
+                let Some(found) =
+                    ["/usr/bin", "/bin"].iter().map(|d| Path::new(d).join(name)).find(|p| p.exists())
+                else {
+                    println!("skipped: {name} is missing");
+                    continue;
+                };
+                symlink(found, tools.path().join(name)).unwrap();
+            }
+            let has_tool = !tool.is_empty() && tools.path().join(tool).exists();
+            let expected = if has_tool { format!("{ABC} 3\n") } else { "none 3\n".to_owned() };
+            let output = run(shell, &script("hash.sh"), &[file.to_str().unwrap()], Some(tools.path()));
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{shell} {tool}");
+        }
+        let output = run(shell, &script("hash.sh"), &["/nonexistent"], None);
+        assert!(!output.status.success() && output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn commit_moves_only_what_it_may() {
+    for shell in shells() {
+        let dir = tempfile::tempdir().unwrap();
+        let (temp, dest) = (dir.path().join("temp"), dir.path().join("dest"));
+        let commit = |overwrite: &str| {
+            let arguments = [temp.to_str().unwrap(), dest.to_str().unwrap(), overwrite];
+            String::from_utf8(run(shell, &script("commit.sh"), &arguments, None).stdout).unwrap()
+        };
+        fs::write(&temp, "new").unwrap();
+        fs::write(&dest, "old").unwrap();
+        assert_eq!(commit("0"), "exists\n");
+        assert_eq!((fs::read(&temp).unwrap(), fs::read(&dest).unwrap()), (b"new".to_vec(), b"old".to_vec()));
+        assert_eq!(commit("1"), "ok\n");
+        assert_eq!(fs::read(&dest).unwrap(), b"new");
+        assert!(!temp.exists());
+
+        fs::remove_file(&dest).unwrap();
+        fs::write(&temp, "first").unwrap();
+        assert_eq!(commit("0"), "ok\n");
+        assert_eq!(fs::read(&dest).unwrap(), b"first");
+        assert!(!temp.exists());
+
+        fs::remove_file(&dest).unwrap();
+        symlink("nowhere", &dest).unwrap();
+        fs::write(&temp, "new").unwrap();
+        assert_eq!(commit("0"), "exists\n");
+
+        fs::remove_file(&dest).unwrap();
+        fs::create_dir(&dest).unwrap();
+        assert_eq!(commit("1"), "is-directory\n");
+        assert!(temp.exists());
+    }
+}
+
+#[test]
+fn discard_is_content_when_there_is_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("-f x");
+    fs::write(&file, "").unwrap();
+    for _again in 0..2 {
+        assert!(run("/bin/sh", &script("discard.sh"), &[file.to_str().unwrap()], None).status.success());
+        assert!(!file.exists());
+    }
+}
