@@ -23,7 +23,7 @@ const EXPECTED: &str = "`UPID:node:pid:pstart:starttime:type:id:user:` with hex 
 
 /// Worker types whose id is the number of a guest. Decided by type, not by the look of the id: `cephdestroyosd:3`
 /// is no guest.
-const GUEST_TASKS: &[&str] = &[
+pub(super) const GUEST_TASKS: &[&str] = &[
     "hamigrate",
     "hastart",
     "hastop",
