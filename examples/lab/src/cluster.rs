@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
     owners: Mutex<BTreeMap<PathBuf, (u32, u32)>>,
     task_duration: Mutex<Duration>,
     tasks_held: watch::Sender<bool>,
-    /// Changes whenever a task ends or the state is changed by command.
+    /// Changes whenever a request takes effect, a task ends or the state is changed by command.
     changed: watch::Sender<u64>,
     pub(crate) auth_delay: Duration,
     /// The folder that holds the file systems of this cluster's guests and nodes.
@@ -97,6 +97,7 @@ impl Cluster {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push((method.to_owned(), path.to_owned()));
+        self.announce_change();
     }
 
     pub(crate) fn effects(&self) -> Vec<(String, String)> {

@@ -456,8 +456,14 @@ impl LabCluster {
 
     /// Waits until no worker runs.
     pub async fn idle(&self) {
+        self.wait_for(|cluster| !cluster.inner.state().tasks.iter().any(Task::is_running)).await;
+    }
+
+    /// Waits until a condition on the cluster holds. It is looked at again whenever a request takes effect, a
+    /// worker ends or a command of this handle changes something.
+    pub async fn wait_for(&self, mut condition: impl FnMut(&LabCluster) -> bool) {
         let mut changes = self.inner.changes();
-        while self.inner.state().tasks.iter().any(Task::is_running) {
+        while !condition(self) {
             if changes.changed().await.is_err() {
                 return;
             }

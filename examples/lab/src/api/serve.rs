@@ -311,8 +311,6 @@ fn execute(
         Answer::List(value, total) => Ok((value, Some(total))),
         Answer::Changed => {
             cluster.took_effect(method, path);
-            drop(state);
-            cluster.announce_change();
             Ok((serde_json::Value::Null, None))
         }
         Answer::Worker(spawn) => {
