@@ -16,6 +16,13 @@
     )
 )]
 
+// The fixtures of the integration tests serve the unit tests too.
+#[cfg(test)]
+extern crate self as changeset;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 mod actor;
 pub mod approval;
 pub mod coordinator;

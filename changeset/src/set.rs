@@ -450,3 +450,6 @@ impl TransitionError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
