@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::{Lab, LabConfig, LabNode, PushFault};
 use russh::client::{AuthResult, Handle, Handler};
-use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
 use russh::{ChannelMsg, client};
 use russh_sftp::client::RawSftpSession;
 use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
@@ -24,7 +24,8 @@ struct Pinned(String);
 impl Handler for Pinned {
     type Error = russh::Error;
 
-    async fn check_server_key(&mut self, key: &PublicKey) -> Result<bool, russh::Error> {
+    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, russh::Error> {
+        let PublicKeyOrCertificate::PublicKey { key, .. } = key else { return Ok(false) };
         Ok(self.0.contains(key.to_openssh().unwrap().split(' ').nth(1).unwrap()))
     }
 }
