@@ -429,7 +429,7 @@ impl Budget {
         let mut kept = Vec::new();
         for (mut key, mut value) in entries.take(MAX_ENTRIES) {
             self.text(&format!("{path}.(key)"), &mut key);
-            let inner = format!("{path}.{}", &key[..key.floor_char_boundary(64)]);
+            let inner = format!("{path}.{}", key.chars().take(64).collect::<String>());
             self.value(&inner, &mut value, depth);
             kept.push((key, value));
         }

@@ -109,3 +109,57 @@ impl Redactor {
 fn is_argument_name(key: &str) -> bool {
     key.len() <= 40 && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::audit::Event;
+
+    fn redacted(mode: Redaction, value: Value) -> String {
+        let mut record = Record::new(Event::ToolCall)
+            .tool("proxmox_upload_link")
+            .vmid(905)
+            .peer("203.0.113.9".parse().unwrap())
+            .argument("dest", value.clone())
+            .asserted("client_name", value);
+        Redactor::new(mode, Key::from_bytes([1; 32])).apply(&mut record);
+        serde_json::to_string(&record).unwrap()
+    }
+
+    #[test]
+    fn au_05_every_type_at_every_depth_is_covered() {
+        let value = json!({"secretkey": ["secrettext", 4711, true, {"innerkey": -0.25}]});
+        for mode in [Redaction::Hmac, Redaction::Drop] {
+            let text = redacted(mode, value.clone());
+            for gone in ["secretkey", "secrettext", "4711", "true", "innerkey", "0.25", "203.0.113.9"] {
+                assert!(!text.contains(gone), "{mode:?} {gone}: {text}");
+            }
+            for kept in ["proxmox_upload_link", "905", "\"dest\"", "\"client_name\""] {
+                assert!(text.contains(kept), "{mode:?} {kept}: {text}");
+            }
+        }
+        assert!(redacted(Redaction::Off, value).contains("secrettext"));
+    }
+
+    #[test]
+    fn au_05_equal_values_stay_recognisable_and_types_stay_apart() {
+        assert_eq!(redacted(Redaction::Hmac, json!("a")), redacted(Redaction::Hmac, json!("a")));
+        assert_ne!(redacted(Redaction::Hmac, json!(100)), redacted(Redaction::Hmac, json!("100")));
+        assert_ne!(redacted(Redaction::Hmac, json!("a")), redacted(Redaction::Hmac, json!("b")));
+    }
+
+    proptest! {
+        #[test]
+        fn au_05_no_long_text_survives(text in "[a-z]{12,40}", number in 100_000_000u64..) {
+            for mode in [Redaction::Hmac, Redaction::Drop] {
+                let value = json!([{ text.clone(): [text.clone(), number] }, number, {"x": {text.clone(): null}}]);
+                let out = redacted(mode, value);
+                prop_assert!(!out.contains(&text), "{}", out);
+                prop_assert!(!out.contains(&number.to_string()), "{}", out);
+            }
+        }
+    }
+}

@@ -304,6 +304,8 @@ impl Writer {
                     Command::Stop(ack) => {
                         self.flush(std::mem::take(&mut batch));
                         self.close();
+                        // Refuse what comes later before anybody is told that the trail is closed.
+                        commands.close();
                         let _ = ack.send(());
                         return;
                     }

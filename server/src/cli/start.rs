@@ -62,10 +62,16 @@ pub fn rules(args: &ServeArgs) -> Vec<Problem> {
                 ));
             }
             if args.stdio_principal.is_some() {
-                refuse("--stdio-principal is for --transport stdio; over HTTP each caller has a token".to_owned());
+                refuse(
+                    "--stdio-principal is for --transport stdio; over HTTP each caller has a token"
+                        .to_owned(),
+                );
             }
             if args.transfer_listen.is_some() {
-                refuse("--transfer-listen is for --transport stdio; over HTTP uploads use the main listener".to_owned());
+                refuse(
+                    "--transfer-listen is for --transport stdio; over HTTP uploads use the main listener"
+                        .to_owned(),
+                );
             }
         }
         Transport::Stdio => {
@@ -73,7 +79,10 @@ pub fn rules(args: &ServeArgs) -> Vec<Problem> {
                 listener_rules(args, address, "--transfer-listen", &mut refuse);
             }
             if args.allow_no_auth {
-                refuse("--allow-no-auth is for --transport streamable-http; stdio has no tokens to leave out".to_owned());
+                refuse(
+                    "--allow-no-auth is for --transport streamable-http; stdio has no tokens to leave out"
+                        .to_owned(),
+                );
             }
         }
     }
@@ -102,7 +111,9 @@ fn listener_rules(args: &ServeArgs, address: SocketAddr, flag: &str, refuse: &mu
     }
     if address.ip().to_canonical().is_unspecified() {
         if args.allowed_host.is_empty() {
-            refuse(format!("{flag} {address} listens on every address: name the hosts it answers to with --allowed-host"));
+            refuse(format!(
+                "{flag} {address} listens on every address: name the hosts it answers to with --allowed-host"
+            ));
         }
         if args.allowed_origin.is_empty() {
             refuse(format!(

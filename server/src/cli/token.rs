@@ -164,7 +164,8 @@ fn add(args: &AddArgs, now: Timestamp) -> Result<Zeroizing<String>, Vec<Problem>
         expires,
     };
     let path = &args.tokens_file;
-    let edit = Edit::begin(path, authz::json::MAX_FILE_BYTES as u64).map_err(|error| one(error.to_string()))?;
+    let edit =
+        Edit::begin(path, authz::json::MAX_FILE_BYTES as u64).map_err(|error| one(error.to_string()))?;
     let current = std::str::from_utf8(edit.current().unwrap_or_default())
         .map_err(|_| vec![Problem::file(path, "is not UTF-8 text")])?;
     let edited = add_entry(current, &entry).map_err(|error| explain(path, error))?;

@@ -173,7 +173,9 @@ impl ClusterReader<'_, '_, '_> {
             written.push(text);
         }
         match builder.build() {
-            Ok(client) => Some(Cluster { name: name.to_owned(), client, endpoints: written, protection, ssh }),
+            Ok(client) => {
+                Some(Cluster { name: name.to_owned(), client, endpoints: written, protection, ssh })
+            }
             Err(error) => {
                 self.findings.problem(at, error.to_string());
                 None
@@ -364,8 +366,10 @@ impl ClusterReader<'_, '_, '_> {
         }
         for (name, address) in &access.nodes {
             if access.known_hosts.fingerprints(&address.host, address.port).is_empty() {
-                let message =
-                    format!("the known hosts have no key for node {name} ({}:{})", address.host, address.port);
+                let message = format!(
+                    "the known hosts have no key for node {name} ({}:{})",
+                    address.host, address.port
+                );
                 self.findings.warn(nodes_at.as_ref().unwrap_or(at), message);
             }
         }
@@ -497,8 +501,10 @@ impl ClusterReader<'_, '_, '_> {
             && text[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
             && !text.chars().any(char::is_control);
         if !sound {
-            self.findings
-                .problem(at, "expected an absolute path of a directory, without `.`, `..` and a trailing slash");
+            self.findings.problem(
+                at,
+                "expected an absolute path of a directory, without `.`, `..` and a trailing slash",
+            );
         }
         sound.then(|| text.to_owned())
     }

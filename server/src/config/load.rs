@@ -69,7 +69,11 @@ pub struct Loaded {
 }
 
 /// Reads everything. Nothing is kept when anything is wrong, and all of it is reported.
-pub fn load(sources: &Sources, generation: u64, environment: Environment<'_>) -> Result<Loaded, Vec<Problem>> {
+pub fn load(
+    sources: &Sources,
+    generation: u64,
+    environment: Environment<'_>,
+) -> Result<Loaded, Vec<Problem>> {
     let mut all = Collected::default();
     let mut version = Sha256::new();
     version.update(b"pxw-policy-v1\0");
@@ -104,7 +108,10 @@ pub fn load(sources: &Sources, generation: u64, environment: Environment<'_>) ->
     let waivers = match files::read(&sources.waivers, Privacy::Secret, MAX_FILE) {
         Ok(bytes) => {
             hash_file(&mut version, &bytes);
-            all.take(&sources.waivers, WaiverSet::parse(&bytes, sources.vocabulary.knows_op, Timestamp::now()))
+            all.take(
+                &sources.waivers,
+                WaiverSet::parse(&bytes, sources.vocabulary.knows_op, Timestamp::now()),
+            )
         }
         Err(error) if error.is_missing() => {
             hash_file(&mut version, b"");

@@ -138,7 +138,9 @@ mod tests {
             assert!(cidr.contains(inside.parse().unwrap()), "{network} {inside}");
             assert!(!cidr.contains(outside.parse().unwrap()), "{network} {outside}");
         }
-        for wrong in ["", "10.1", "10.1.2.3/33", "10.1.2.3/-1", "10.1.2.3/", "::/129", "host/8", "10.0.0.0/+8"] {
+        for wrong in
+            ["", "10.1", "10.1.2.3/33", "10.1.2.3/-1", "10.1.2.3/", "::/129", "host/8", "10.0.0.0/+8"]
+        {
             wrong.parse::<Cidr>().unwrap_err();
         }
         let error = "10.1.2.3/8".parse::<Cidr>().unwrap_err().to_string();
@@ -153,7 +155,9 @@ mod tests {
         assert!(!allowed.matches("10.1.2.3:8081".parse().unwrap()));
         assert!(!allowed.matches("10.1.2.4:8080".parse().unwrap()));
         "[fd00::1]:8080".parse::<AllowedTarget>().unwrap();
-        for wrong in ["10.1.2.0/24:80", "10.1.2.3", "10.1.2.3:0", "10.1.2.3:65536", "host:80", "[fd00::]/32:80", ""] {
+        for wrong in
+            ["10.1.2.0/24:80", "10.1.2.3", "10.1.2.3:0", "10.1.2.3:65536", "host:80", "[fd00::]/32:80", ""]
+        {
             wrong.parse::<AllowedTarget>().unwrap_err();
         }
     }

@@ -137,7 +137,8 @@ fn public_url(text: &str) -> Result<String, String> {
     }
     let host = authority.host();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let loopback = host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback());
+    let loopback =
+        host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback());
     match scheme {
         "https" => {}
         "http" if loopback => {}
@@ -157,7 +158,15 @@ mod tests {
         assert_eq!(public_url("http://127.0.0.1:30030").unwrap(), "http://127.0.0.1:30030");
         assert_eq!(public_url("http://[::1]:1").unwrap(), "http://[::1]:1");
         for wrong in [
-            "", "h.example", "/x", "ftp://h", "http://h.example", "https://u@h", "https://u:p@h", "https://h/?q", "https://h/#f",
+            "",
+            "h.example",
+            "/x",
+            "ftp://h",
+            "http://h.example",
+            "https://u@h",
+            "https://u:p@h",
+            "https://h/?q",
+            "https://h/#f",
             "http://127.0.0.1.example",
         ] {
             assert!(public_url(wrong).is_err(), "{wrong}");

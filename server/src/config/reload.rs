@@ -53,7 +53,9 @@ impl Reloader {
         let result =
             tokio::task::spawn_blocking(move || load(&sources, generation, &process_environment)).await;
         let result = result.unwrap_or_else(|_| {
-            Err(vec![Problem::flag("reading the configuration ended unexpectedly; this is a fault of the program")])
+            Err(vec![Problem::flag(
+                "reading the configuration ended unexpectedly; this is a fault of the program",
+            )])
         });
         match result {
             Ok(loaded) => {

@@ -15,9 +15,8 @@ const SAMPLE: &str = "CHANGEME";
 
 /// Reads a secret file; one trailing line end is not part of the secret. The error never shows the content.
 pub(super) fn from_file(path: &Path) -> Result<SecretString, String> {
-    let bytes = Zeroizing::new(
-        files::read(path, Privacy::Secret, MAX_SECRET).map_err(|error| error.to_string())?,
-    );
+    let bytes =
+        Zeroizing::new(files::read(path, Privacy::Secret, MAX_SECRET).map_err(|error| error.to_string())?);
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{} is not text", path.display()))?;
     let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
     checked(text, &path.display().to_string())

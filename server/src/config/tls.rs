@@ -35,17 +35,23 @@ pub fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig, Vec
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
-    let pem = files::read(path, Privacy::Public, MAX_PEM).map_err(|error| Problem::flag(error.to_string()))?;
+    let pem =
+        files::read(path, Privacy::Public, MAX_PEM).map_err(|error| Problem::flag(error.to_string()))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        _ => Err(Problem::file(path, "expected a certificate chain in PEM, the server's own certificate first")),
+        _ => Err(Problem::file(
+            path,
+            "expected a certificate chain in PEM, the server's own certificate first",
+        )),
     }
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Problem> {
-    let pem = files::read(path, Privacy::Secret, MAX_PEM).map_err(|error| Problem::flag(error.to_string()))?;
+    let pem =
+        files::read(path, Privacy::Secret, MAX_PEM).map_err(|error| Problem::flag(error.to_string()))?;
     let pem = Zeroizing::new(pem);
-    PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|_| Problem::file(path, "expected a private key in PEM (PKCS#8, PKCS#1 or SEC1), not encrypted"))
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+        Problem::file(path, "expected a private key in PEM (PKCS#8, PKCS#1 or SEC1), not encrypted")
+    })
 }
