@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::{
     client::Client,
-    error::Error,
+    error::{Effect, Error},
     guest::{GuestKind, GuestRef},
     ids::{NodeName, StorageId, Tags, Vmid},
-    wire::{Field, Form, Listing, Path, Record},
+    wire::{Field, Form, Listing, Path, Record, Reply, Scrubber},
 };
 
 /// The version of PVE on the node that answered.
@@ -202,6 +204,18 @@ impl Resource {
     #[must_use]
     pub fn guest(&self) -> Option<GuestRef> {
         Some(GuestRef { node: self.node.clone()?, kind: self.kind.guest()?, vmid: self.vmid? })
+    }
+
+    /// Reads the body of an answer to `GET /cluster/resources` that came some other way than through a
+    /// [`Client`]: saved for a report, replayed in a test.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) when the body is not `{"data": […]}`. Entries that
+    /// make no sense are no error; they are counted in [`Listing::skipped`].
+    pub fn parse_all(body: impl Into<Bytes>) -> Result<Listing<Self>, Error> {
+        let call = "GET /cluster/resources".to_owned();
+        // Nothing was sent, so there is nothing that it could have done.
+        Reply::new(body.into(), Effect::NotSent, Scrubber::without_secret(), call).list(Self::read)
     }
 
     fn read(row: &Record<'_>) -> Option<Self> {

@@ -14,10 +14,19 @@ impl Scrubber {
         Self(secret)
     }
 
+    /// For text that no secret of ours can be in.
+    pub(crate) fn without_secret() -> Self {
+        Self(SecretString::from(String::new()))
+    }
+
     /// The text, trimmed, without the secret, with line breaks kept and other control characters blanked.
     pub(crate) fn clean(&self, text: &str) -> String {
         // The secret goes first: cutting the text could leave half of it.
-        let clean = text.trim().replace(self.0.expose_secret(), "[redacted]");
+        let clean = match self.0.expose_secret() {
+            // The empty text is between any two characters.
+            "" => text.trim().to_owned(),
+            secret => text.trim().replace(secret, "[redacted]"),
+        };
         let mut clean: String =
             clean.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
         if clean.len() > MAX_LEN {
