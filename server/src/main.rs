@@ -1,2 +1,45 @@
 //! The `proxward` program.
-fn main() {}
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use proxward::cli::{self, Cli, Command, ServeArgs};
+use proxward::config::process_environment;
+
+fn main() -> ExitCode {
+    let Cli { command, serve } = Cli::parse();
+    match command {
+        None => run_server(&serve),
+        Some(Command::Serve(args)) => run_server(&args),
+        Some(Command::Check(args)) => cli::check::run(&args),
+        Some(Command::Token(command)) => cli::token::run(&command),
+        Some(Command::Audit(command)) => cli::audit::run(&command),
+    }
+}
+
+fn run_server(args: &ServeArgs) -> ExitCode {
+    cli::log::start(args.audit_format);
+    // Everything that is wrong, in one pass, before anything is opened.
+    if let Err(problems) = cli::start::examine(args, &process_environment) {
+        cli::report(&problems);
+        return ExitCode::from(cli::CONFIG_ERROR);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(proxward::serve::run(args));
+    // Standard input is read by a thread that cannot be cancelled; do not wait for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

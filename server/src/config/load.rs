@@ -54,7 +54,10 @@ impl Sources {
             tokens: args.tokens(),
             waivers: args.waivers_file.clone(),
             lab_mode: args.lab_mode,
-            vocabulary: Vocabulary { knows_tool: |_| true, knows_op: |_| true },
+            vocabulary: Vocabulary {
+                knows_tool: crate::catalog::knows_scope,
+                knows_op: crate::catalog::knows_op,
+            },
         }
     }
 }

@@ -3,7 +3,7 @@
 //! - [`clusters`] and [`policy`]: what `clusters.json` holds.
 //! - [`load`]: all files in one pass; every problem of every file.
 //! - [`snapshot`]: one consistent configuration and the pointer to the current one.
-//! - [`reload`]: SIGHUP.
+//! - [`mod@reload`], at SIGHUP: all or nothing.
 
 pub mod clusters;
 mod diff;

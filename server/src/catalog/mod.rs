@@ -1,0 +1,157 @@
+//! The catalog: one [`ToolSpec`] a tool, split by area. `tools/list`, the scope registry, input schemas and validators, the
+//! privilege table and the documentation are derived from it and from nothing else.
+
+mod changes;
+mod guests;
+mod power;
+pub mod schema;
+mod spec;
+mod transfers;
+
+use std::collections::HashMap;
+
+use authz::ToolRule;
+use mcp_wire::schema::Validator;
+use mcp_wire::tool::{Annotations, DescriptorError, ToolDescriptor};
+use serde_json::Value;
+
+pub use spec::{
+    Addresses, Arguments, GuestKinds, Handler, HandlerFuture, HandlerResult, Hints, Target, ToolSpec,
+};
+
+use crate::stack::Caller;
+
+/// Every area's tools, in the order they are listed.
+static AREAS: &[&[ToolSpec]] = &[guests::TOOLS, power::TOOLS, transfers::TOOLS, changes::TOOLS];
+
+/// Names that a token may hold although no tool has them: each unlocks one operation of a change set.
+pub use changes::{OPERATIONS, SCOPES};
+
+/// Every tool, in listing order.
+pub fn all() -> impl Iterator<Item = &'static ToolSpec> {
+    AREAS.iter().flat_map(|area| area.iter())
+}
+
+/// Every name that may stand in a token's `tools`: tools and authorization-only scopes.
+pub fn scope_names() -> impl Iterator<Item = &'static str> {
+    all().map(ToolSpec::name).chain(SCOPES.iter().map(|scope| scope.name))
+}
+
+/// A tool with its compiled validator.
+pub struct Entry {
+    /// The tool.
+    pub spec: &'static ToolSpec,
+    /// Its arguments' schema, compiled once.
+    pub validator: Validator,
+    /// What `tools/list` shows of it.
+    pub descriptor: ToolDescriptor,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Entry").field(&self.spec).finish()
+    }
+}
+
+impl Entry {
+    /// The tool these arguments mean. `proxmox_upload_link` with nothing but a `link_id` reads an outcome: it is decided as the
+    /// read it is, under the scope of its name.
+    pub fn spec_for(&self, arguments: &Arguments) -> &'static ToolSpec {
+        if self.spec.name() == transfers::LINK_OUTCOME.name()
+            && arguments.contains_key("link_id")
+            && !arguments.contains_key("vmid")
+        {
+            return &transfers::LINK_OUTCOME;
+        }
+        self.spec
+    }
+}
+
+/// The tools this process serves, ready to be looked up.
+#[derive(Debug)]
+pub struct Catalog {
+    entries: HashMap<&'static str, Entry>,
+    transfers: bool,
+}
+
+impl Catalog {
+    /// Compiles every tool's schema. `transfers`: whether an HTTP listener serves the transfer routes.
+    ///
+    /// # Errors
+    /// A schema of our own that does not compile, which a test would have found.
+    pub fn new(transfers: bool) -> anyhow::Result<Self> {
+        let mut entries = HashMap::new();
+        for spec in all() {
+            let validator = Validator::new(&(spec.input)())
+                .map_err(|e| anyhow::anyhow!("schema of {}: {e}", spec.name()))?;
+            let descriptor = descriptor(spec).map_err(|e| anyhow::anyhow!("{e}"))?;
+            entries.insert(spec.name(), Entry { spec, validator, descriptor });
+        }
+        Ok(Self { entries, transfers })
+    }
+
+    /// The tool of that name, where this process serves it.
+    pub fn find(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name).filter(|entry| self.transfers || !entry.spec.needs_transfers)
+    }
+
+    /// What `tools/list` shows this caller: only what its token could call, in the catalog's order.
+    pub fn listed_for(&self, caller: &Caller, now: jiff::Timestamp) -> Vec<ToolDescriptor> {
+        all()
+            .filter(|spec| self.transfers || !spec.needs_transfers)
+            .filter(|spec| caller.principal.may_use(&spec.rule, now).is_ok())
+            .filter(|spec| !spec.approver_only || could_approve(caller))
+            .filter_map(|spec| self.entries.get(spec.name()).map(|entry| entry.descriptor.clone()))
+            .collect()
+    }
+}
+
+fn could_approve(caller: &Caller) -> bool {
+    caller.principal.actor() == Some(authz::ActorKind::Human) && caller.via != crate::stack::Via::Stdio
+}
+
+/// A tool as MCP describes it.
+///
+/// # Errors
+/// A schema that real clients refuse, which a test would have found.
+pub fn descriptor(spec: &ToolSpec) -> Result<ToolDescriptor, DescriptorError> {
+    let annotations = Annotations {
+        read_only_hint: spec.hints.read_only,
+        destructive_hint: spec.hints.destructive,
+        idempotent_hint: spec.hints.idempotent,
+        open_world_hint: spec.hints.open_world,
+    };
+    Ok(ToolDescriptor::new(spec.name(), spec.description, (spec.input)())?
+        .title(spec.title)
+        .output_schema((spec.output)())?
+        .annotations(annotations))
+}
+
+/// The rule of a name in a token's `tools`: of a tool or of an authorization-only scope.
+pub fn rule(name: &str) -> Option<&'static ToolRule> {
+    all().map(|spec| &spec.rule).chain(SCOPES.iter()).find(|rule| rule.name == name)
+}
+
+/// Whether a token may hold this name: of a tool, or of an authorization-only scope.
+pub fn knows_scope(name: &str) -> bool {
+    scope_names().any(|known| known == name)
+}
+
+/// Whether a waiver can name this operation: an operation of a change set, or a tool that protection refuses.
+pub fn knows_op(name: &str) -> bool {
+    OPERATIONS.contains(&name) || all().any(|spec| spec.rule.protection_refuses() && spec.name() == name)
+}
+
+/// An object schema for results whose fields are described in words: the shape is promised, its fields may grow.
+pub(crate) fn open_object(fields: &[(&str, &str, &str)]) -> Value {
+    let properties: serde_json::Map<String, Value> = fields
+        .iter()
+        .map(|(name, kind, what)| {
+            ((*name).to_owned(), serde_json::json!({"type": kind, "description": what}))
+        })
+        .collect();
+    serde_json::json!({"type": "object", "properties": properties})
+}
+
+#[cfg(test)]
+mod tests;

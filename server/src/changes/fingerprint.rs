@@ -1,0 +1,105 @@
+//! What makes a guest the one that was approved.
+
+use std::sync::Arc;
+
+use changeset::Fingerprint;
+use proxmox_api::{Error, Field, GuestConfig, GuestKind, NodeName, ResourceKind, TaskFilter};
+
+use crate::config::Cluster;
+use crate::resolve::{Freshness, Guest, Resolver};
+
+/// Worker types that end one guest of a number or begin another.
+const LIFE_TASKS: &[&str] =
+    &["qmcreate", "qmrestore", "qmclone", "qmdestroy", "vzcreate", "vzrestore", "vzclone", "vzdestroy"];
+
+/// Field name of the newest task that made or destroyed a guest of this number.
+pub const LAST_LIFE_TASK: &str = "last_life_task";
+
+/// What tells a guest from one made anew under its number. QEMU has `vmgenid`, the SMBIOS uuid and a creation time; LXC has
+/// nothing but its network cards' addresses and its volumes (PVE keeps no creation time for containers).
+pub fn hardware_identity(kind: GuestKind, config: &GuestConfig) -> String {
+    let value = |key: &str| config.raw.get(key).cloned().unwrap_or_default();
+    match kind {
+        GuestKind::Qemu => {
+            format!("vmgenid={} smbios1={} meta={}", value("vmgenid"), value("smbios1"), value("meta"))
+        }
+        GuestKind::Lxc => {
+            let nets: Vec<String> = config
+                .raw
+                .iter()
+                .filter(|(key, _)| key.starts_with("net"))
+                .map(|(key, net)| {
+                    format!("{key}={}", net.split(',').find(|part| part.starts_with("hwaddr=")).unwrap_or(""))
+                })
+                .collect();
+            format!("{} rootfs={}", nets.join(" "), value("rootfs"))
+        }
+    }
+}
+
+/// The guest's facts, each in one spelling. The node is not among them: a guest that moved is still the same guest.
+///
+/// # Errors
+/// A node's task list could not be read.
+pub async fn of(
+    resolver: &Resolver,
+    cluster: &Arc<Cluster>,
+    guest: &Guest,
+    config: &GuestConfig,
+) -> Result<Fingerprint, Error> {
+    let tags = match config.tags() {
+        Field::Absent => String::new(),
+        Field::Value(tags) => tags.iter().collect::<Vec<_>>().join(";"),
+        Field::Unreadable => "(unreadable)".to_owned(),
+    };
+    let pool = match &guest.facts.pool {
+        authz::Known::Known(pool) => pool.clone().unwrap_or_default(),
+        authz::Known::Unreadable => "(unreadable)".to_owned(),
+    };
+    let digest = config.digest.as_ref().map(ToString::to_string).unwrap_or_default();
+    let last = last_life_task(resolver, cluster, guest).await?;
+    Ok(Fingerprint::new([
+        ("cluster".to_owned(), cluster.name.clone()),
+        ("vmid".to_owned(), guest.vmid().to_string()),
+        ("name".to_owned(), guest.facts.name.clone().unwrap_or_default()),
+        ("kind".to_owned(), guest.facts.kind.as_str().to_owned()),
+        ("status".to_owned(), guest.status.clone()),
+        ("tags".to_owned(), tags),
+        ("pool".to_owned(), pool),
+        ("config_digest".to_owned(), digest),
+        ("disks".to_owned(), disks(config)),
+        ("hardware".to_owned(), hardware_identity(guest.at.kind, config)),
+        (LAST_LIFE_TASK.to_owned(), last),
+    ]))
+}
+
+/// The guest's disks as text, in the order of their keys.
+pub fn disks(config: &GuestConfig) -> String {
+    let shown = |slot: &String| config.raw.get(slot).map(|value| format!("{slot}={value}"));
+    config.disks().iter().filter_map(|disk| shown(&disk.slot)).collect::<Vec<_>>().join(" ")
+}
+
+/// The newest task in the cluster that made, restored, cloned or destroyed a guest of this number. A guest recreated with the same
+/// configuration shows here even where nothing else tells it from the old one. Offline nodes run no tasks.
+async fn last_life_task(resolver: &Resolver, cluster: &Arc<Cluster>, guest: &Guest) -> Result<String, Error> {
+    let rows = resolver.resources(cluster, Freshness::Now).await?;
+    let nodes: Vec<NodeName> = rows
+        .iter()
+        .filter(|row| row.kind == ResourceKind::Node && row.status.as_deref() == Some("online"))
+        .filter_map(|row| row.node.clone())
+        .collect();
+    let mut newest: Option<(u64, String)> = None;
+    for node in nodes {
+        let filter = TaskFilter { vmid: Some(guest.at.vmid), limit: 500, ..TaskFilter::default() };
+        for task in cluster.client.tasks(&node, &filter).await?.items {
+            if !LIFE_TASKS.contains(&task.upid.kind()) {
+                continue;
+            }
+            let found = (u64::from(task.upid.starttime()), task.upid.to_string());
+            if newest.as_ref().is_none_or(|newest| found > *newest) {
+                newest = Some(found);
+            }
+        }
+    }
+    Ok(newest.map_or_else(|| "none".to_owned(), |(_, upid)| upid))
+}

@@ -1,0 +1,156 @@
+//! The listener: TCP, TLS, HTTP/1.1.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::front::Front;
+use super::start::StartError;
+use crate::cli::ServeArgs;
+use crate::config;
+
+/// Connections served at once.
+const MAX_CONNECTIONS: usize = 1024;
+/// How long a client may take for its TLS handshake, and again for each request's head.
+const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+/// Pause after the system refused a connection, as it does when file descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound socket.
+pub(super) struct Listener {
+    tcp: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Listener {
+    /// Binds what the flags ask for.
+    pub(super) async fn bind(args: &ServeArgs) -> Result<Self, StartError> {
+        let tls = match (&args.tls_cert, &args.tls_key) {
+            (Some(cert), Some(key)) => {
+                let config = config::tls::server_config(cert, key).map_err(StartError::Configuration)?;
+                Some(TlsAcceptor::from(Arc::new(config)))
+            }
+            _ => None,
+        };
+        let mut listener = Self::plain(args.listen()).await?;
+        listener.tls = tls;
+        Ok(listener)
+    }
+
+    /// Binds `address` without TLS.
+    pub(super) async fn plain(address: SocketAddr) -> Result<Self, StartError> {
+        let failed = |problem| StartError::Listen { address, problem };
+        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        Ok(Self { tcp, address, tls: None })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Accepts until told to stop, then lets open connections finish the request they are at.
+    pub(super) async fn serve(self, front: Front, mut stopped: watch::Receiver<bool>) {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (closing, closed) = watch::channel(false);
+        loop {
+            let stop = async {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            let accepted = tokio::select! {
+                () = stop => break,
+                accepted = self.tcp.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            // Over the limit the connection is closed at once: queueing it would only hide that the server is full.
+            let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+            let connection =
+                Connection { front: front.clone(), peer, tls: self.tls.clone(), closing: closed.clone() };
+            tokio::spawn(async move {
+                let _slot = slot;
+                connection.serve(stream).await;
+            });
+        }
+        drop(self.tcp);
+        closing.send_replace(true);
+        let all = u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX);
+        // Long uploads are cut off by the shutdown itself; a failure here means that the semaphore was closed, which it is not.
+        let _ = tokio::time::timeout(super::SHUTDOWN_WAIT, slots.acquire_many(all)).await;
+    }
+}
+
+struct Connection {
+    front: Front,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    closing: watch::Receiver<bool>,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        // A streamed reply must not wait for the peer's delayed acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+        match self.tls.clone() {
+            None => self.http(TokioIo::new(stream)).await,
+            Some(acceptor) => match tokio::time::timeout(HEAD_DEADLINE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => self.http(TokioIo::new(stream)).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            },
+        }
+    }
+
+    async fn http<I>(mut self, io: I)
+    where
+        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let (front, peer) = (self.front.clone(), self.peer);
+        let service = hyper::service::service_fn(move |request| {
+            let front = front.clone();
+            async move { Ok::<_, std::convert::Infallible>(front.answer(peer, request).await) }
+        });
+        let connection = http1::Builder::new()
+            // Without a timer the deadline on request heads would not exist.
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_DEADLINE)
+            // Answers that must not be told apart must not differ by a second either.
+            .auto_date_header(false)
+            .serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let closing = async {
+            // The sender outlives every connection; if it did not, the server would be gone as well.
+            let _ = self.closing.wait_for(|closing| *closing).await;
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = closing => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            // No request data: hyper's errors name the fault only.
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+}

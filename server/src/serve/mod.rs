@@ -1,0 +1,153 @@
+//! Putting the parts together and serving them.
+
+mod front;
+mod http;
+mod start;
+mod stdio;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use start::{StartError, start_app};
+
+use crate::app::App;
+use crate::audit::{Event, Record};
+use crate::changes::Observer;
+use crate::cli::{ServeArgs, Transport};
+use crate::config::{Live, Reloader, Sources};
+
+/// How long running work may still take when the server stops.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(30);
+
+/// What an embedder may add to the flags.
+#[derive(Default)]
+pub struct Options {
+    /// Told of every point an apply passes.
+    pub observer: Option<Observer>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("observer", &self.observer.is_some()).finish()
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens; the port is real even where 0 was asked for.
+    pub address: SocketAddr,
+    /// Its parts.
+    pub app: Arc<App>,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+    background: Vec<JoinHandle<()>>,
+    _lock: crate::state_dir::StateLock,
+}
+
+impl Running {
+    /// Stops accepting, lets running work finish (at most 30 s), records the stop and closes the audit trail.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        // A panic of the accept loop ends it as well as a stop does.
+        let _ = self.serving.await;
+        if tokio::time::timeout(SHUTDOWN_WAIT, self.app.tracker.idle()).await.is_err() {
+            tracing::warn!(
+                running = self.app.tracker.running(),
+                "stopping although work is still running; recovery looks at it at the next start"
+            );
+        }
+        for task in &self.background {
+            task.abort();
+        }
+        if let Err(error) = self.app.audit.append(Record::new(Event::Stop)).await {
+            tracing::error!(%error, "the stop could not be audited");
+        }
+        self.app.audit.stop().await;
+    }
+}
+
+/// Starts serving over HTTP. `args` must have passed [`crate::cli::ServeArgs`]'s start rules.
+///
+/// # Errors
+/// Every problem that keeps the server from starting.
+pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, StartError> {
+    let sources = Sources::of(args);
+    let live = start::load(&sources)?;
+    let listener = http::Listener::bind(args).await?;
+    let address = listener.address();
+    let transfers = start::transfers_for(&live, address, listener.is_tls());
+    let (app, lock) = start_app(args, live.clone(), Some(transfers), options.observer).await?;
+    let front = front::Front::new(app.clone(), args, address)?;
+    let (stop, stopped) = watch::channel(false);
+    let serving = tokio::spawn(listener.serve(front, stopped));
+    let background = vec![reloads(sources, live, &app), sweeps(app.clone())];
+    Ok(Running { address, app, stop, serving, background, _lock: lock })
+}
+
+/// Serves until the process is told to stop.
+///
+/// # Errors
+/// Every problem that keeps the server from starting.
+pub async fn run(args: &ServeArgs) -> Result<(), StartError> {
+    match args.transport {
+        Transport::Stdio => stdio::run(args).await,
+        Transport::StreamableHttp => {
+            let running = start_http(args, Options::default()).await?;
+            tracing::info!(address = %running.address, "serving MCP at /mcp");
+            tell_supervisor(&[sd_notify::NotifyState::Ready]);
+            wait_for_stop().await;
+            tell_supervisor(&[sd_notify::NotifyState::Stopping]);
+            running.stop().await;
+            Ok(())
+        }
+    }
+}
+
+fn tell_supervisor(state: &[sd_notify::NotifyState<'_>]) {
+    // Without a supervisor there is nobody to tell, which is no error.
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn wait_for_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// SIGHUP: reads the configuration again and opens the audit file anew.
+fn reloads(sources: Sources, live: Arc<Live>, app: &Arc<App>) -> JoinHandle<()> {
+    let reloader = Reloader::new(sources, live, Some(app.audit.clone()));
+    tokio::spawn(async move {
+        if let Err(error) = reloader.run().await {
+            tracing::error!(%error, "SIGHUP cannot be received; the configuration will not be reloaded");
+        }
+    })
+}
+
+/// Retires expired links even when nobody presents or mints one.
+fn sweeps(app: Arc<App>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_secs(60));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Some(transfers) = &app.transfers {
+                transfers.links.sweep(app.clock.monotonic());
+            }
+        }
+    })
+}

@@ -1,0 +1,59 @@
+//! The end of the stack: runs the tool's function.
+
+use std::task::{Context, Poll};
+
+use serde_json::Value;
+use tower::Service;
+
+use super::call::{Call, Permitted};
+use super::failure::ToolFailure;
+use super::step::CallFuture;
+use crate::audit::Event;
+use crate::catalog::Addresses;
+
+/// Runs handlers: reads in the caller's own future, mutations in a tracked task of their own behind a durable audit record.
+#[derive(Debug, Clone)]
+pub(super) struct Dispatch;
+
+impl Service<Call<Permitted>> for Dispatch {
+    type Response = Value;
+    type Error = ToolFailure;
+    type Future = CallFuture;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ToolFailure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call<Permitted>) -> CallFuture {
+        let Call { context, stage: Permitted { spec, arguments, permit, target } } = call;
+        if !spec.mutates() {
+            return (spec.handler)(context, permit, target, arguments);
+        }
+        Box::pin(async move {
+            let app = context.app.clone();
+            // A change set writes its own attempt, at the step that dispatches.
+            if !matches!(spec.addresses, Addresses::ChangeSet) {
+                let record =
+                    super::audit::record_of(&context, Event::ToolAttempt, spec.name(), spec.rule.tier);
+                app.audit.append_durable(record).await.map_err(|_| audit_down())?;
+            }
+            // The caller's future only waits: when the caller goes away the work and its bookkeeping still finish.
+            let work = (spec.handler)(context, permit, target, arguments);
+            match app.tracker.spawn(work).await {
+                Ok(result) => result,
+                Err(_) => Err(ToolFailure::new(
+                    "internal",
+                    "the call ended unexpectedly; look at the guest's task list before repeating it",
+                )),
+            }
+        })
+    }
+}
+
+/// The refusal when the audit cannot be made durable: nothing has been sent.
+pub(crate) fn audit_down() -> ToolFailure {
+    ToolFailure::new(
+        "audit_unavailable",
+        "the audit log cannot be written, so nothing was changed; the operator must make it writable again",
+    )
+}

@@ -1,0 +1,120 @@
+//! `Admitted` → `Permitted`: stage 2 of authorization. The guest is resolved by the server, then grant, tier and protection
+//! decide.
+
+use std::sync::Arc;
+
+use authz::{Denial, Overrides, Permit};
+use serde_json::Value;
+
+use super::call::{Admitted, Call, CallContext, Permitted};
+use super::failure::ToolFailure;
+use super::step::Step;
+use crate::catalog::{Addresses, GuestKinds, Target, ToolSpec};
+use crate::config::Cluster;
+use crate::resolve::{Freshness, Guest, ResolveError};
+
+/// Resolves what is addressed and decides.
+#[derive(Debug, Clone)]
+pub(super) struct Decide;
+
+impl Step<Admitted> for Decide {
+    type Out = Permitted;
+
+    async fn step(&self, call: Call<Admitted>) -> Result<Call<Permitted>, ToolFailure> {
+        let Call { context, stage: Admitted { spec, arguments, admitted, cluster } } = call;
+        let (permit, target) = match (spec.addresses, cluster) {
+            (Addresses::Guest(kinds), Some(cluster)) => {
+                let vmid = arguments.get("vmid").and_then(Value::as_u64).and_then(|v| u32::try_from(v).ok());
+                let vmid = vmid.ok_or_else(|| {
+                    ToolFailure::new("invalid_argument", "`vmid` is missing: expected a guest's number")
+                })?;
+                let (permit, guest) = decide_guest(&context, spec, admitted, &cluster, vmid).await?;
+                right_kind(spec, kinds, &guest)?;
+                cross_check_node(&arguments, &guest)?;
+                (permit, Target::Guest(cluster, Box::new(guest)))
+            }
+            (_, Some(cluster)) => (unaddressed(spec, admitted, context.now())?, Target::Cluster(cluster)),
+            (_, None) => (unaddressed(spec, admitted, context.now())?, Target::Nothing),
+        };
+        Ok(Call::<Permitted>::at(context, Permitted { spec, arguments, permit, target }))
+    }
+}
+
+/// Reads of clusters, nodes and tasks; and the bookkeeping of change sets, whose guests the change service decides about.
+fn unaddressed(spec: &ToolSpec, admitted: authz::Admitted, now: jiff::Timestamp) -> Result<Permit, Denial> {
+    if spec.mutates() {
+        authz::permit_cluster_write(admitted, now)
+    } else {
+        authz::permit_unaddressed(admitted)
+    }
+}
+
+async fn decide_guest(
+    context: &CallContext,
+    spec: &ToolSpec,
+    admitted: authz::Admitted,
+    cluster: &Arc<Cluster>,
+    vmid: u32,
+) -> Result<(Permit, Guest), ToolFailure> {
+    let caller = &context.caller;
+    // Reads may use the cache; whatever changes a guest is decided on facts fetched for this call.
+    let freshness = if spec.mutates() { Freshness::Now } else { caller.snapshot.read_freshness() };
+    let guest = match context.app.resolver.guest(cluster, vmid, freshness, &caller.principal).await {
+        Ok(guest) => guest,
+        // Absent, and there but not this token's: one answer, after the same work.
+        Err(ResolveError::Absent) => return Err(Denial::guest_unknown().into()),
+        Err(ResolveError::Ambiguous) => {
+            return Err(ToolFailure::new(
+                "ambiguous_guest",
+                "the cluster reports this vmid more than once; nothing is done until an administrator has looked",
+            ));
+        }
+        Err(ResolveError::Cluster(error)) => return Err(error.into()),
+    };
+    let overrides = Overrides { waivers: &caller.snapshot.waivers, lab_mode: caller.snapshot.lab_mode };
+    let planner = caller.principal.name().to_owned();
+    let decided = authz::decide(
+        admitted,
+        &guest.facts,
+        spec.name(),
+        &planner,
+        &cluster.protection,
+        &overrides,
+        context.now(),
+    );
+    context.trail.note(|facts| {
+        facts.vmid = Some(vmid);
+        facts.protection = Some(match &decided {
+            Ok(permit) => permit.lift().map_or_else(|| "none".to_owned(), |lift| format!("lifted: {lift}")),
+            Err(denial) => denial.code().to_owned(),
+        });
+    });
+    Ok((decided?, guest))
+}
+
+fn right_kind(spec: &ToolSpec, kinds: GuestKinds, guest: &Guest) -> Result<(), ToolFailure> {
+    let (wanted, other) = match (kinds, guest.facts.kind) {
+        (GuestKinds::Qemu, authz::GuestKind::Lxc) => ("a QEMU virtual machine", "an LXC container"),
+        (GuestKinds::Lxc, authz::GuestKind::Qemu) => ("an LXC container", "a QEMU virtual machine"),
+        _ => return Ok(()),
+    };
+    Err(ToolFailure::new(
+        "wrong_guest_kind",
+        format!("{} works on {wanted}, and guest {} is {other}", spec.name(), guest.vmid()),
+    ))
+}
+
+/// `node` is only ever a cross-check: a wrong one is refused, never followed.
+fn cross_check_node(arguments: &crate::catalog::Arguments, guest: &Guest) -> Result<(), ToolFailure> {
+    match arguments.get("node").and_then(Value::as_str) {
+        Some(node) if node != guest.node() => Err(ToolFailure::new(
+            "wrong_node",
+            format!(
+                "guest {} is on node {}, not on the node given; omit `node`, the server finds it",
+                guest.vmid(),
+                guest.node()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,256 @@
+//! Planning, reading, approving and applying change sets.
+
+use std::time::Duration;
+
+use authz::Permit;
+use changeset::{Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDigest, TransitionError};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::power::guest_of;
+use crate::audit::Event;
+use crate::catalog::{HandlerResult, Target};
+use crate::changes::{self, Applier, ApplyEnd, Changes, ChangesError, Moved, PlanRequest};
+use crate::resolve::{Freshness, ResolveError};
+use crate::stack::{CallContext, ToolFailure, Via, audit_record};
+
+/// How long an apply is waited for before the caller gets the task to follow.
+const APPLY_WAIT: Duration = Duration::from_secs(40);
+
+/// Arguments of `plan_proxmox_destroy`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanDestroyArgs {
+    /// Name of the cluster; may be omitted where one is configured.
+    pub cluster: Option<String>,
+    /// The guest's number.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub vmid: u32,
+    /// The operation.
+    pub op: DestroyOp,
+    /// Optional cross-check: refused unless the guest is on this node.
+    pub node: Option<String>,
+    /// Also take the guest out of backup jobs, replication and HA.
+    pub purge: Option<bool>,
+    /// Also destroy disks of this number that its configuration does not name.
+    pub destroy_unreferenced_disks: Option<bool>,
+    /// A key of your own: the same key with the same arguments answers the same change set.
+    #[schemars(length(min = 1, max = 128))]
+    pub idempotency_key: Option<String>,
+}
+
+/// What can be planned.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DestroyOp {
+    /// Destroys a guest and its disks.
+    DestroyGuest,
+}
+
+/// Arguments that name a change set.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetArgs {
+    /// The change set, as its plan answered.
+    pub change_set_id: String,
+}
+
+/// Arguments of `approve_proxmox_change_set`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApproveArgs {
+    /// The change set, as its plan answered.
+    pub change_set_id: String,
+    /// The digest of exactly what you saw: all 64 hex digits.
+    pub digest: String,
+    /// The guest's number, once more; required for a destructive set.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub confirm_vmid: Option<u32>,
+}
+
+/// `plan_proxmox_destroy`.
+pub async fn plan_destroy(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: PlanDestroyArgs,
+) -> HandlerResult {
+    let DestroyOp::DestroyGuest = args.op;
+    let (cluster, guest) = guest_of(target)?;
+    let caller = &ctx.caller;
+    // The planner needs what the operation needs: nothing is planned that its planner could not have meant to happen.
+    let scope = Changes::destroy_scope(guest.facts.kind)
+        .ok_or_else(|| ToolFailure::new("internal", "the operation has no scope"))?;
+    let now = ctx.now();
+    let admitted = authz::admit(&caller.principal, scope, Some(&cluster.name), now)?;
+    let overrides =
+        authz::Overrides { waivers: &caller.snapshot.waivers, lab_mode: caller.snapshot.lab_mode };
+    let name = caller.principal.name();
+    let permit =
+        authz::decide(admitted, &guest.facts, "destroy_guest", name, &cluster.protection, &overrides, now)?;
+    let request = PlanRequest {
+        planner: actor(ctx),
+        purge: args.purge.unwrap_or(false),
+        destroy_unreferenced_disks: args.destroy_unreferenced_disks.unwrap_or(false),
+        idempotency_key: args.idempotency_key,
+        request_id: caller.request_id.clone(),
+    };
+    let set = ctx
+        .app
+        .changes
+        .plan_destroy(&ctx.app, &caller.snapshot, cluster, guest, permit, request)
+        .await
+        .map_err(|refusal| ToolFailure::new(refusal.code(), refusal.to_string()))?;
+    ctx.trail.note(|facts| facts.change_set = Some(set.id().to_string()));
+    Ok(changes::view(&set))
+}
+
+/// `get_proxmox_change_set`.
+pub async fn show(ctx: &CallContext, args: SetArgs) -> HandlerResult {
+    let set = visible_set(ctx, &args.change_set_id).await?;
+    Ok(changes::view(&set))
+}
+
+/// `approve_proxmox_change_set`.
+pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> HandlerResult {
+    let set = visible_set(ctx, &args.change_set_id).await?;
+    let vmid = changes::vmid(&set).ok_or_else(unknown_set)?;
+    let seen: PlanDigest = args.digest.parse().map_err(|error| {
+        ToolFailure::new(
+            "invalid_argument",
+            format!("`digest`: {error}; send the digest of the preview you read"),
+        )
+        .with("field", "digest")
+    })?;
+    if set.plan().tier_destructive() && args.confirm_vmid != Some(vmid) {
+        return Err(ToolFailure::new(
+            "confirmation_missing",
+            "`confirm_vmid` must be the number of the guest that would be destroyed; read it from the preview",
+        ));
+    }
+    let caller = &ctx.caller;
+    let cluster = caller.snapshot.cluster(Some(&set.plan().target().cluster)).ok_or_else(unknown_set)?;
+    let guest = match ctx.app.resolver.guest(cluster, vmid, Freshness::Now, &caller.principal).await {
+        Ok(guest) => guest,
+        Err(ResolveError::Cluster(error)) => return Err(error.into()),
+        Err(ResolveError::Absent | ResolveError::Ambiguous) => {
+            return Err(authz::Denial::guest_unknown().into());
+        }
+    };
+    authz::decide_approval(&caller.principal, &changes::approval_facts(&set, &guest.facts), ctx.now())?;
+    let approver = actor(ctx);
+    let moved = ctx
+        .app
+        .changes
+        .transition(set.id(), ctx.now(), move |set, key, now| set.approve(&approver, &seen, key, now))
+        .await
+        .map_err(store_failure)?;
+    let approved = moved.map_err(|moved| match moved {
+        Moved::Gone => {
+            ToolFailure::new("conflict", "the change set was changed by somebody else; read it again")
+        }
+        Moved::Refused(error) => refused(&error),
+    })?;
+    let record = audit_record(ctx, Event::ChangeApprove, "approve_proxmox_change_set", authz::Tier::Low)
+        .allowed()
+        .cluster(approved.plan().target().cluster.clone())
+        .vmid(vmid)
+        .change_set(approved.id().to_string())
+        .detail("digest", approved.digest().to_string())
+        .detail("planner", approved.plan().planner().token.clone());
+    ctx.app.audit.append_durable(record).await.map_err(|_| {
+        ToolFailure::new(
+            "audit_unavailable",
+            "the approval is recorded, but the audit log cannot be written; applying is refused until it can",
+        )
+    })?;
+    Ok(changes::view(&approved))
+}
+
+/// `apply_proxmox_change_set`.
+pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> HandlerResult {
+    let set = visible_set(ctx, &args.change_set_id).await?;
+    let id = set.id();
+    let applier = Applier { actor: actor(ctx), request_id: ctx.caller.request_id.clone() };
+    let app = ctx.app.clone();
+    let running = ctx.app.tracker.spawn(async move { app.changes.apply(&app, set, applier).await });
+    let end = match tokio::time::timeout(APPLY_WAIT, running).await {
+        Ok(Ok(end)) => end,
+        Ok(Err(_)) => {
+            return Err(ToolFailure::new(
+                "internal",
+                "the apply ended unexpectedly; read the change set before anything else",
+            ));
+        }
+        // Still running: the caller reads on.
+        Err(_) => match ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)? {
+            Some(set) => return Ok(changes::view(&set)),
+            None => return Err(unknown_set()),
+        },
+    };
+    match end {
+        ApplyEnd::Ran(set) => Ok(changes::view(&set)),
+        ApplyEnd::Refused(refusal) => Err(apply_refused(&refusal, id)),
+    }
+}
+
+fn apply_refused(refusal: &ApplyRefusal, id: ChangeSetId) -> ToolFailure {
+    let remedy = match refusal {
+        ApplyRefusal::NotApproved { state: changeset::State::Planned } => {
+            format!(
+                "; a human other than the planner's person must approve it first: proxward's approve_proxmox_change_set for {id}"
+            )
+        }
+        _ => String::new(),
+    };
+    ToolFailure::new(refusal.code(), format!("{refusal}{remedy}"))
+}
+
+fn refused(error: &TransitionError) -> ToolFailure {
+    ToolFailure::new(error.code(), error.to_string())
+}
+
+fn store_failure(error: ChangesError) -> ToolFailure {
+    ToolFailure::new("state_store", format!("{error}; nothing was changed"))
+}
+
+fn unknown_set() -> ToolFailure {
+    ToolFailure::new(
+        "unknown_change_set",
+        "there is no such change set in this token's scope; names start with cs_",
+    )
+}
+
+/// The set, if this caller may know of it: its planner, or a token whose scope holds its guest. Malformed, unknown and hidden
+/// names are one answer.
+async fn visible_set(ctx: &CallContext, name: &str) -> Result<ChangeSet, ToolFailure> {
+    let id: ChangeSetId = name.parse().map_err(|_| unknown_set())?;
+    ctx.trail.note(|facts| facts.change_set = Some(id.to_string()));
+    let set = ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)?.ok_or_else(unknown_set)?;
+    let principal = &ctx.caller.principal;
+    let planner = set.plan().planner().token == principal.name();
+    let in_scope = || {
+        principal.may_see_cluster(&set.plan().target().cluster)
+            && changes::planned_facts(&set).is_some_and(|facts| principal.visible(&facts))
+    };
+    if planner || in_scope() {
+        ctx.trail.note(|facts| {
+            facts.cluster = Some(set.plan().target().cluster.clone());
+            facts.vmid = changes::vmid(&set);
+        });
+        Ok(set)
+    } else {
+        Err(unknown_set())
+    }
+}
+
+/// The caller as change control records it. Over stdio nobody is attributed, so nobody there counts as human.
+fn actor(ctx: &CallContext) -> Actor {
+    let principal = &ctx.caller.principal;
+    let kind = match (ctx.caller.via, principal.actor()) {
+        (Via::Stdio, _) | (_, None) => None,
+        (_, Some(authz::ActorKind::Human)) => Some(ActorKind::Human),
+        (_, Some(authz::ActorKind::Agent)) => Some(ActorKind::Agent),
+    };
+    Actor::new(principal.name(), principal.person(), kind)
+}

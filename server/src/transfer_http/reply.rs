@@ -1,0 +1,43 @@
+//! The answers of the upload route. All of them are JSON, uncacheable, and say nothing about the token.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, REFERRER_POLICY};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+/// A response of this route.
+pub type Reply = Response<Full<Bytes>>;
+
+/// The one answer to every token that is not a pending link: status, headers and bytes are always these.
+pub fn not_found() -> Reply {
+    error(StatusCode::NOT_FOUND, "not_found", "there is no such upload link; ask for a new one")
+}
+
+/// Any method but the two that redeem. Says nothing about the token, which stays as it was.
+pub fn method_not_allowed() -> Reply {
+    let mut reply =
+        error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "an upload link takes PUT or POST");
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static("PUT, POST"));
+    reply
+}
+
+/// A refusal or a failure with a stable code.
+pub fn error(status: StatusCode, code: &str, message: &str) -> Reply {
+    json_reply(status, &json!({"error": {"code": code, "message": message}}))
+}
+
+/// Any JSON answer.
+pub fn json_reply(status: StatusCode, body: &Value) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if !status.is_success() {
+        // The body may be unread: the connection is not used again.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    reply
+}
