@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod exchange;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
