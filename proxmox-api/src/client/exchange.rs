@@ -285,3 +285,41 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::{ApiToken, Client, Fingerprint, Trust};
+
+    #[tokio::test]
+    async fn px_13_a_body_above_512_kib_is_refused_locally() {
+        // Nothing listens there: the refusal comes before any connection.
+        let client = Client::builder()
+            .endpoint(Endpoint::parse("https://127.0.0.1:1").unwrap())
+            .token(ApiToken::new("root@pam!full", SecretString::from("11111111-2222")).unwrap())
+            .trust(Trust::Leaf(Fingerprint::of(b"")))
+            .build()
+            .unwrap();
+        let post = async |size: usize| {
+            // `a=` takes two bytes.
+            let form = Form::new().put("a", "x".repeat(size - 2));
+            client.post(Path::of("nodes"), form).await.unwrap_err()
+        };
+        let error = post(BODY_CAP + 1).await;
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::TooLarge, Effect::NotSent), "{error}");
+        assert_eq!(post(BODY_CAP).await.kind(), ErrorKind::Unreachable, "the limit itself is allowed");
+    }
+
+    #[test]
+    fn the_causes_of_an_error_are_told_once() {
+        let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        let error = io::Error::other(tls);
+        assert!(is_tls(&error));
+        assert_eq!(chain(&error), "invalid peer certificate: Expired");
+        let error = io::Error::new(io::ErrorKind::ConnectionRefused, "no");
+        assert!(!is_tls(&error));
+        assert_eq!(chain(&error), "no");
+    }
+}

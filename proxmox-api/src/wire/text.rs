@@ -30,7 +30,7 @@ impl Scrubber {
         let mut clean: String =
             clean.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
         if clean.len() > MAX_LEN {
-            let cut = clean.floor_char_boundary(MAX_LEN);
+            let cut = (0..=MAX_LEN).rev().find(|at| clean.is_char_boundary(*at)).unwrap_or(0);
             let rest = clean.len() - cut;
             clean.truncate(cut);
             clean.push_str(&format!("… ({rest} more bytes)"));

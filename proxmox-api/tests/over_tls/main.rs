@@ -1,0 +1,10 @@
+//! The client against small TLS servers of its own, which can misbehave byte by byte.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod exchange;
+mod failover;
+mod recorded;
+mod support;
+mod task;
+mod tls;
