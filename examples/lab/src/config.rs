@@ -261,7 +261,7 @@ pub struct HaConfig {
 }
 
 /// One API token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenConfig {
     /// `user@realm!tokenid`.
@@ -272,6 +272,16 @@ pub struct TokenConfig {
     /// Privilege separation: the token has only what both it and its user have.
     #[serde(default)]
     pub privsep: bool,
+}
+
+/// Without the secret.
+impl std::fmt::Debug for TokenConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenConfig")
+            .field("id", &self.id)
+            .field("privsep", &self.privsep)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One `acl:` line of `user.cfg`.

@@ -29,7 +29,7 @@ pub struct Lab {
 }
 
 /// One running cluster. Clones are handles of the same cluster.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LabCluster {
     pub(crate) inner: Arc<Cluster>,
     address: SocketAddr,
@@ -38,6 +38,16 @@ pub struct LabCluster {
     tokens: Arc<Vec<(String, String)>>,
     client_key: Arc<KeyText>,
     nodes: Arc<Vec<LabNode>>,
+}
+
+/// Without the secrets of the tokens.
+impl std::fmt::Debug for LabCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LabCluster")
+            .field("name", &self.name())
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The SSH side of one online node.

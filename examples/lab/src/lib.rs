@@ -39,3 +39,7 @@ pub use handle::{Lab, LabCluster, LabNode};
 pub use node::fault::{PushFault, SshFaults};
 pub use recorded::Recorded;
 pub use state::task::TaskExit;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

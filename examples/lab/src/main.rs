@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use lab::{Lab, LabConfig, LabError};
+use tokio::signal::unix::{Signal, SignalKind};
 
 /// Simulated Proxmox VE clusters and nodes on 127.0.0.1.
 #[derive(Debug, Parser)]
@@ -35,6 +36,9 @@ async fn run(arguments: Arguments) -> Result<(), LabError> {
         Some(path) => LabConfig::from_file(path)?,
         None => LabConfig::two_clusters()?,
     };
+    // Before anything is printed, so that whoever waits for the last line may interrupt at once.
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let lab = Lab::start(config).await?;
     let written = lab.write_config(&arguments.out)?;
     for cluster in lab.clusters() {
@@ -45,8 +49,17 @@ async fn run(arguments: Arguments) -> Result<(), LabError> {
     }
     println!("configuration: {}", written.display());
     println!("stop with Ctrl-C");
-    if let Err(source) = tokio::signal::ctrl_c().await {
-        return Err(LabError::Io { doing: "wait for", path: "Ctrl-C".into(), source });
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
     }
     Ok(())
+}
+
+fn signal(kind: SignalKind) -> Result<Signal, LabError> {
+    tokio::signal::unix::signal(kind).map_err(|source| LabError::Io {
+        doing: "listen for",
+        path: "signals".into(),
+        source,
+    })
 }

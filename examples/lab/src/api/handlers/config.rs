@@ -79,9 +79,7 @@ pub(crate) fn put(call: &mut Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
     if kind == GuestKind::Lxc && settings.contains_key("unprivileged") {
         return Err(Refusal::die("unable to modify read-only option: 'unprivileged'"));
     }
-    if let Some(digest) = call.get("digest").filter(|digest| !digest.is_empty() && *digest != guest.digest())
-    {
-        let _ = digest;
+    if call.get("digest").is_some_and(|digest| !digest.is_empty() && digest != guest.digest()) {
         return Err(Refusal::die(match kind {
             GuestKind::Qemu => "checksum mismatch (file change by other user?)",
             GuestKind::Lxc => "detected modified configuration - file changed by other user? Try again.",
