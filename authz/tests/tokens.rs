@@ -110,7 +110,7 @@ fn tk_07_every_problem_of_a_file_is_reported_with_its_place() {
              `provider_tier`, `on_behalf_of`, `provenance`, `provider`"
                 .to_owned(),
             r#"6:13 $.tokens["b\u{a}c"] a token's name must not hold control characters"#.to_owned(),
-            format!("6:22 $.tokens[\"b\\u{{a}}c\"].hash the entry at $.tokens.a.hash has the same hash; each needs its own"),
+            r#"6:22 $.tokens["b\u{a}c"].hash the entry at $.tokens.a.hash has the same hash; each needs its own"#.to_owned(),
             r#"6:104 $.tokens["b\u{a}c"].devices[0] expected a string, found a number"#.to_owned(),
             r#"6:114 $.tokens["b\u{a}c"].id expected the token's id: 10 characters of a-z and 2-7"#.to_owned(),
             "7:10 $.tokens.d the field `hash` (or `digest`) is missing".to_owned(),
