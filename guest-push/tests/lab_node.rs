@@ -206,6 +206,7 @@ async fn sh_12_a_node_that_stops_answering_is_noticed_at_each_step() {
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Push });
     assert!(error.residue());
     assert!(error.to_string().contains("/root/.pxw-"), "what may remain is named: {error}");
+    assert_eq!(node.residue(), [""; 0], "the node was cleaned although the guest did not answer");
 }
 
 #[tokio::test]

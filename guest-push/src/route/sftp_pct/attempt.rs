@@ -176,29 +176,28 @@ impl Removal {
     }
 }
 
-/// Removes the temporary sibling, then the staging file; the second is tried even when the first fails.
+/// Removes the temporary sibling and the staging file, at the same time: when the guest does not answer, the node
+/// may, and the other way round.
 async fn remove(pusher: &Pusher, vmid: u32, session: &Session, made: &mut Made) -> Result<(), PushError> {
     let step = pusher.deadlines().step;
-    let in_guest = match &made.temp {
-        None => Ok(()),
-        Some(temp) => {
-            pusher.in_guest(session, vmid, DISCARD, &[temp], Step::Cleanup, step).await.and_then(|output| {
-                if output.status == 0 {
-                    Ok(())
-                } else {
-                    Err(super::guest_failed(vmid, Step::Cleanup, &output))
-                }
-            })
+    let Made { staging, temp } = made;
+    let in_guest = async {
+        let Some(path) = temp.as_ref() else { return Ok(()) };
+        let output = pusher.in_guest(session, vmid, DISCARD, &[path], Step::Cleanup, step).await?;
+        if output.status != 0 {
+            return Err(super::guest_failed(vmid, Step::Cleanup, &output));
         }
+        *temp = None;
+        Ok(())
     };
-    if in_guest.is_ok() {
-        made.temp = None;
-    }
-    if let Some(staging) = &made.staging {
-        Sftp::open(session, step).await?.remove(staging).await?;
-        made.staging = None;
-    }
-    in_guest
+    let on_node = async {
+        let Some(path) = staging.as_ref() else { return Ok(()) };
+        Sftp::open(session, step).await?.remove(path).await?;
+        *staging = None;
+        Ok(())
+    };
+    let (in_guest, on_node) = tokio::join!(in_guest, on_node);
+    in_guest.and(on_node)
 }
 
 /// 128 random bits as 32 lower-case hexadecimal digits.
