@@ -1,4 +1,5 @@
 //! The apply machine: its order, its refusals, and that nothing is ever sent twice.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use changeset::store::{Limits, Store};
 use changeset::{
@@ -51,7 +52,7 @@ impl Run {
     }
 
     /// Goes from the decision to the send of a step.
-    fn to_send(&mut self) -> DispatchPermit {
+    fn until_send(&mut self) -> DispatchPermit {
         let fresh = self.decide();
         assert!(matches!(fresh, Effect::Watermark { .. }), "{fresh:?}");
         let intent = self.mark();
@@ -106,7 +107,7 @@ fn an_approved_set_is_applied_in_order() {
     let (mut run, effect) = Run::begin(set.clone());
     assert!(matches!(effect, Effect::ResolveAndDecide { step: 0 }));
     assert!(run.apply.nothing_sent());
-    let permit = run.to_send();
+    let permit = run.until_send();
     assert!(!run.apply.nothing_sent());
     assert_eq!((permit.set(), permit.index(), permit.node()), (set.id(), 0, "pve1"));
     assert_eq!((permit.target(), permit.step()), (set.plan().target(), &set.plan().steps()[0]));
@@ -145,7 +146,7 @@ fn cs_18_an_ended_set_is_never_applied_again() {
     ] {
         let set = approved(draft(1));
         let (mut run, _) = Run::begin(set.clone());
-        run.to_send();
+        run.until_send();
         let ended = finished(run.task(end, Mark::End)).set;
         let (_, effect) = Run::begin_in(run.store.clone(), *ended);
         assert_eq!(refusal(effect), ApplyRefusal::NotApproved { state });
@@ -173,7 +174,7 @@ fn cs_18_the_same_plan_again_is_another_set() {
 fn cs_16_a_set_being_applied_is_refused() {
     let set = approved(draft(1));
     let (mut run, _) = Run::begin(set.clone());
-    run.to_send();
+    run.until_send();
     let (_, effect) = Run::begin_in(run.store.clone(), run.stored(&set));
     assert_eq!(refusal(effect), ApplyRefusal::AlreadyApplying);
 }
@@ -254,7 +255,7 @@ fn a_lab_mode_approval_is_applied_while_lab_mode_lasts() {
     let over = Event::Decided { fingerprint: fingerprint(), approver_valid: false, planner_valid: true };
     assert_eq!(refusal(run.on(over)), ApplyRefusal::ApproverInvalid { approver: "lab mode".to_owned() });
     let (mut run, _) = Run::begin(set(2));
-    run.to_send();
+    run.until_send();
     assert_eq!(finished(run.task(TaskEnd::Ok, Mark::End)).set.state(), State::Applied);
 }
 
@@ -281,20 +282,20 @@ fn cs_13_only_a_durable_intent_yields_a_permit() {
         ("deciding", |_| {}, &[1, 2, 8]),
         ("marking", |run| drop(run.decide()), &[2, 8, 9]),
         ("intending", |run| drop((run.decide(), run.mark())), &[0, 4, 5]),
-        ("sending", |run| drop(run.to_send()), &[6]),
+        ("sending", |run| drop(run.until_send()), &[6]),
         (
             "saving the handle",
-            |run| drop((run.to_send(), run.on(Event::Sent(SendResult::Handle("UPID:new".to_owned()))))),
+            |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Handle("UPID:new".to_owned()))))),
             &[0, 4, 5],
         ),
         (
             "finding",
-            |run| drop((run.to_send(), run.on(Event::Sent(SendResult::Unknown("reset".to_owned()))))),
+            |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Unknown("reset".to_owned()))))),
             &[3, 8],
         ),
         (
             "saving the end",
-            |run| drop((run.to_send(), run.on(Event::Sent(SendResult::Synchronous)))),
+            |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Synchronous)))),
             &[0, 4, 5],
         ),
     ];
@@ -343,7 +344,7 @@ fn cs_27_a_send_in_doubt_is_looked_up_and_never_repeated() {
     ] {
         let set = approved(draft(1));
         let (mut run, _) = Run::begin(set.clone());
-        run.to_send();
+        run.until_send();
         let effect = run.on(Event::Sent(SendResult::Unknown("connection reset".to_owned())));
         let Effect::FindTask(lookup) = effect else { panic!("{effect:?}") };
         assert_eq!((lookup.op.as_str(), lookup.node.as_str(), lookup.step), ("destroy_lxc", "pve1", 0));
@@ -368,7 +369,7 @@ fn cs_27_a_send_in_doubt_is_looked_up_and_never_repeated() {
 #[test]
 fn a_refused_request_is_a_failure_not_a_doubt() {
     let (mut run, _) = Run::begin(approved(draft(1)));
-    run.to_send();
+    run.until_send();
     let effect = run.on(Event::Sent(SendResult::Refused("can't lock file".to_owned())));
     let set = finished(run.persist(effect, Mark::End)).set;
     assert_eq!(set.state(), State::Failed);
@@ -394,7 +395,7 @@ fn cs_30_only_ok_is_success_and_warnings_are_shown() {
     ] {
         assert_eq!(TaskEnd::from_exit_status(text), end, "{text:?}");
         let (mut run, _) = Run::begin(approved(draft(1)));
-        run.to_send();
+        run.until_send();
         let set = finished(run.task(end.clone(), Mark::End)).set;
         let success = matches!(end, TaskEnd::Ok | TaskEnd::Warnings(_));
         assert_eq!(set.state(), if success { State::Applied } else { State::Failed }, "{text:?}");
@@ -408,7 +409,7 @@ fn cs_30_only_ok_is_success_and_warnings_are_shown() {
 fn steps_run_in_order_each_after_a_fresh_decision() {
     let set = approved(two_steps(1));
     let (mut run, _) = Run::begin(set.clone());
-    run.to_send();
+    run.until_send();
     let effect = run.task(TaskEnd::Warnings(1), Mark::StepEnd);
     assert!(matches!(effect, Effect::ResolveAndDecide { step: 1 }), "{effect:?}");
     // The snapshot moved the config digest, as the plan said it would.
@@ -438,7 +439,7 @@ fn a_failed_or_unknown_step_ends_the_set() {
         (TaskEnd::Lost("gone".to_owned()), State::Unknown),
     ] {
         let (mut run, _) = Run::begin(approved(two_steps(1)));
-        run.to_send();
+        run.until_send();
         let set = finished(run.task(end, Mark::End)).set;
         assert_eq!((set.state(), &set.records()[1]), (state, &changeset::StepRecord::default()));
         assert_eq!(run.sent.len(), 1);
@@ -457,7 +458,7 @@ fn what_is_refused_before_a_later_step_ends_the_set_as_failed() {
     ] {
         let set = approved(two_steps(1));
         let (mut run, _) = Run::begin(set.clone());
-        run.to_send();
+        run.until_send();
         run.task(TaskEnd::Ok, Mark::StepEnd);
         assert!(!run.apply.nothing_sent(), "the first step was sent");
         let effect = run.on(event);
@@ -474,7 +475,7 @@ fn a_store_that_fails_after_the_send_is_told_and_the_task_followed() {
     let set = approved(draft(1));
     for event in [Event::PersistFailed("disk full".to_owned()), Event::Conflict] {
         let (mut run, _) = Run::begin(set.clone());
-        run.to_send();
+        run.until_send();
         run.on(Event::Sent(SendResult::Handle("UPID:new".to_owned())));
         let follow = run.on(event.clone());
         assert!(matches!(follow, Effect::Follow { .. }), "{follow:?}");
@@ -496,7 +497,7 @@ fn a_store_that_fails_after_the_send_is_told_and_the_task_followed() {
 #[test]
 fn no_later_step_starts_when_the_good_end_of_one_is_not_durable() {
     let (mut run, _) = Run::begin(approved(two_steps(1)));
-    run.to_send();
+    run.until_send();
     run.on(Event::Sent(SendResult::Synchronous));
     let finish = finished(run.on(Event::PersistFailed("disk full".to_owned())));
     assert_eq!(finish.problem.as_deref(), Some("disk full"));
@@ -508,7 +509,7 @@ fn no_later_step_starts_when_its_intent_is_not_durable() {
     for event in [Event::PersistFailed("disk full".to_owned()), Event::Conflict] {
         let set = approved(two_steps(1));
         let (mut run, _) = Run::begin(set.clone());
-        run.to_send();
+        run.until_send();
         run.task(TaskEnd::Ok, Mark::StepEnd);
         run.decide();
         run.mark();

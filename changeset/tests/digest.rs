@@ -1,13 +1,15 @@
 //! The canonical encoding: frozen, complete, and readable back without doubt.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use changeset::digest::DOMAIN;
+use changeset::store::codec;
 use changeset::{
-    Actor, ActorKind, ChangeSetId, Fingerprint, MAX_PLAN_BYTES, MAX_STEPS, Plan, PlanDigest, PlanDraft,
-    PlanError, Preview, Step, Target,
+    Actor, ActorKind, ChangeSet, ChangeSetId, Fingerprint, MAX_PLAN_BYTES, MAX_STEPS, Plan, PlanDigest,
+    PlanDraft, PlanError, Preview, Step, Target,
 };
-use common::{at, draft};
+use common::{at, draft, human, key};
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
@@ -27,6 +29,17 @@ fn cs_01_golden_vectors_hold() {
         assert_eq!(canonical, vector["canonical"].as_str().unwrap(), "{name}");
         assert_eq!(plan.digest().to_string(), vector["digest"].as_str().unwrap(), "{name}");
     }
+}
+
+/// The HMAC over digest, kind, approver, time and expiry is frozen too.
+#[test]
+fn cs_01_the_golden_approval_holds() {
+    let vectors: Vec<Value> = serde_json::from_str(include_str!("golden/plans-v1.json")).unwrap();
+    let set = ChangeSet::planned(Plan::new(from_json(&vectors[1]["input"])).unwrap());
+    let now = Timestamp::from_second(1_796_040_060).unwrap();
+    let approved = set.approve(&human("olga"), &set.digest(), &key(), now).unwrap();
+    let body = codec::encode(&approved).unwrap().body;
+    assert!(body.contains("c4abcaebaf7e636f6e53fed8f486d0234ce12c4822ed8ecd514244959836b07a"), "{body}");
 }
 
 /// Equal if and only if the typed values are equal: the order in which a map was filled does not count, the

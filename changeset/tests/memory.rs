@@ -1,4 +1,5 @@
 //! The memory store under the conformance suite, and the plan caps at their real size.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use changeset::store::{AdmissionRefusal, Inserted, Limits, Store, suite};
 use changeset::{Actor, ActorKind, ChangeSetId, MemoryStore, Target};

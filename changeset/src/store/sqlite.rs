@@ -515,3 +515,51 @@ fn engine(error: &rusqlite::Error) -> StoreError {
         _ => StoreError::Engine { why: error.to_string() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::{draft, planned};
+
+    fn open() -> (tempfile::TempDir, SqliteStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path().join("state.db")).unwrap();
+        (dir, store)
+    }
+
+    #[test]
+    fn cs_23_every_commit_is_synced() {
+        let (_dir, store) = open();
+        let pragma =
+            |name: &str| store.conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(pragma("synchronous"), 2, "FULL");
+        assert_eq!(pragma("foreign_keys"), 1);
+        assert_eq!(pragma("user_version"), i64::from(file::SCHEMA_VERSION));
+        assert_eq!(pragma("application_id"), i64::from(file::APPLICATION_ID));
+        let journal: String = store.conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+        assert_eq!(journal, "wal");
+    }
+
+    #[test]
+    fn cs_33_a_full_disk_poisons_the_store_and_loses_nothing() {
+        let (_dir, mut store) = open();
+        let pages: i64 = store.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        store.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        let mut acknowledged = Vec::new();
+        let error = loop {
+            let mut plan = draft(u8::try_from(acknowledged.len()).unwrap());
+            plan.preview.text = "x".repeat(30_000);
+            let set = planned(plan);
+            match store.insert(&set, &Limits { pending_per_planner: 99, pending_total: 99 }) {
+                Ok(_) => acknowledged.push(set),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(&error, StoreError::Engine { why } if why.contains("full")), "{error}");
+        assert!(store.poisoned().is_some());
+        for set in acknowledged {
+            assert_eq!(store.load(&set.id()), Ok(Some(set)));
+        }
+        assert_eq!(store.check(), []);
+    }
+}

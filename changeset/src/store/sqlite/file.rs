@@ -28,7 +28,24 @@ pub(super) fn prepare(path: &Path) -> Result<(), StoreError> {
         .take(100)
         .read_to_end(&mut header)
         .map_err(|error| refuse(path, &format!("cannot be read: {error}")))?;
-    gate(&header).map_err(|why| refuse(path, &why))
+    gate(&header).map_err(|why| refuse(path, &why))?;
+    let size = file.metadata().map_err(|error| refuse(path, &format!("cannot be read: {error}")))?.len();
+    let journal_is_empty = fs::metadata(beside(path, "-wal")).map_or(true, |wal| wal.len() == 0);
+    // While the journal holds pages, the file may lawfully be shorter than it says.
+    match expected_size(&header) {
+        Some(expected) if journal_is_empty && size != expected => Err(refuse(
+            path,
+            &format!("is damaged ({size} bytes, its header says {expected}): restore it from a backup"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Page size (16, where 1 means 65536) times page count (28), as the header says.
+fn expected_size(header: &[u8]) -> Option<u64> {
+    let page = u16::from_be_bytes(header.get(16..18)?.try_into().ok()?);
+    let page = if page == 1 { 65_536 } else { u64::from(page) };
+    page.checked_mul(u64::from(u32::from_be_bytes(header.get(28..32)?.try_into().ok()?)))
 }
 
 /// Reads the database header (sqlite.org/fileformat2.html: magic at 0, user version at 60, application id at 68).
