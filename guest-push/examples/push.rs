@@ -9,6 +9,7 @@
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -55,7 +56,17 @@ fn target(text: &str) -> Result<SshTarget, Box<dyn Error>> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("push: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [node, key, known_hosts, vmid, file, dest] = arguments.as_slice() else {
         return Err("usage: push [user@]host[:port] <key> <known_hosts> <vmid> <file> <destination>".into());
