@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use proxward::cli::{self, Cli, Command, ServeArgs};
 use proxward::config::process_environment;
+use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     let Cli { command, serve } = Cli::parse();
@@ -32,7 +33,13 @@ fn run_server(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let result = runtime.block_on(proxward::serve::run(args));
+    let result = runtime.block_on(async {
+        // From here on SIGHUP never ends the process, also while it starts or stops.
+        if let Err(error) = signal(SignalKind::hangup()) {
+            tracing::warn!(%error, "SIGHUP cannot be received");
+        }
+        proxward::serve::run(args).await
+    });
     // Standard input is read by a thread that cannot be cancelled; do not wait for it.
     runtime.shutdown_background();
     match result {

@@ -121,8 +121,11 @@ pub fn run(command: &TokenCommand) -> ExitCode {
     }
 }
 
-/// Makes the token and writes its entry; nothing is written when anything is wrong.
-fn add(args: &AddArgs, now: Timestamp) -> Result<Zeroizing<String>, Vec<Problem>> {
+/// Makes the token, adds its entry to the file and returns the token's text, which is kept nowhere else.
+///
+/// # Errors
+/// Every problem; nothing was written then.
+pub fn add(args: &AddArgs, now: Timestamp) -> Result<Zeroizing<String>, Vec<Problem>> {
     let one = |message: String| vec![Problem::flag(message)];
     let expires = match args.expires {
         None => None,
