@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use proxward::cli::{self, Cli, Command, ServeArgs};
 use proxward::config::process_environment;
-use tokio::signal::unix::{SignalKind, signal};
+use proxward::config::reload::catch_hangups;
 
 fn main() -> ExitCode {
     let Cli { command, serve } = Cli::parse();
@@ -21,11 +21,6 @@ fn main() -> ExitCode {
 
 fn run_server(args: &ServeArgs) -> ExitCode {
     cli::log::start(args.audit_format);
-    // Everything that is wrong, in one pass, before anything is opened.
-    if let Err(problems) = cli::start::examine(args, &process_environment) {
-        cli::report(&problems);
-        return ExitCode::from(cli::CONFIG_ERROR);
-    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -33,13 +28,17 @@ fn run_server(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let result = runtime.block_on(async {
-        // From here on SIGHUP never ends the process, also while it starts or stops.
-        if let Err(error) = signal(SignalKind::hangup()) {
-            tracing::warn!(%error, "SIGHUP cannot be received");
-        }
-        proxward::serve::run(args).await
-    });
+    let entered = runtime.enter();
+    if let Err(error) = catch_hangups() {
+        tracing::warn!(%error, "SIGHUP cannot be received");
+    }
+    drop(entered);
+    // Everything that is wrong, in one pass, before anything is opened.
+    if let Err(problems) = cli::start::examine(args, &process_environment) {
+        cli::report(&problems);
+        return ExitCode::from(cli::CONFIG_ERROR);
+    }
+    let result = runtime.block_on(proxward::serve::run(args));
     // Standard input is read by a thread that cannot be cancelled; do not wait for it.
     runtime.shutdown_background();
     match result {

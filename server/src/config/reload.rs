@@ -1,6 +1,8 @@
 //! SIGHUP: read everything again; all of it or nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::diff;
 use super::load::{Sources, load};
@@ -8,6 +10,20 @@ use super::problem::Problem;
 use super::process_environment;
 use super::snapshot::Live;
 use crate::audit::{Audit, Event, Record};
+
+/// The stream of [`catch_hangups`] until a [`Reloader`] takes it over. Signals are the process's, and so is what
+/// catches them.
+static CAUGHT: Mutex<Option<Signal>> = Mutex::new(None);
+
+/// Catches SIGHUP from now on, for the [`Reloader`] that will run. A program calls this before it reads its
+/// configuration: the signal's default would end it, and a change announced while it starts must not be missed.
+///
+/// # Errors
+/// When the system does not let the signal be caught. Needs a running tokio runtime.
+pub fn catch_hangups() -> std::io::Result<()> {
+    *CAUGHT.lock().unwrap_or_else(PoisonError::into_inner) = Some(signal(SignalKind::hangup())?);
+    Ok(())
+}
 
 /// What a reload did.
 #[derive(Debug)]
@@ -100,9 +116,13 @@ impl Reloader {
     }
 
     /// Reloads at every SIGHUP, for ever. Signals that arrive during a reload lead to one more, not to many.
+    /// A signal that came since [`catch_hangups`] leads to a reload at once.
     pub async fn run(&self) -> std::io::Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut hangups = signal(SignalKind::hangup())?;
+        let early = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut hangups = match early {
+            Some(hangups) => hangups,
+            None => signal(SignalKind::hangup())?,
+        };
         while hangups.recv().await.is_some() {
             // Reported by `reload` itself.
             let _ = self.reload().await;
