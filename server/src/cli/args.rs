@@ -71,7 +71,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub state_dir: PathBuf,
 
-    /// The change-set database [default: <state-dir>/state.db].
+    /// The change-set database [default: state.db in the state directory].
     #[arg(long, value_name = "FILE")]
     pub state_file: Option<PathBuf>,
 
@@ -103,7 +103,7 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub audit_format: AuditFormat,
 
-    /// The audit trail [default: <state-dir>/audit.jsonl].
+    /// The audit trail [default: audit.jsonl in the state directory].
     #[arg(long, value_name = "FILE")]
     pub audit_log_file: Option<PathBuf>,
 
@@ -111,7 +111,7 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub audit_redact: Redaction,
 
-    /// The 32-byte key for `--audit-redact hmac` [default: <state-dir>/keys/audit.key].
+    /// The 32-byte key for `--audit-redact hmac` [default: keys/audit.key in the state directory].
     #[arg(long, value_name = "FILE")]
     pub audit_hmac_key_file: Option<PathBuf>,
 }

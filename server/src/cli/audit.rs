@@ -18,7 +18,7 @@ pub enum AuditCommand {
 /// The flags of `audit verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
-    /// The files, oldest first [default: <state-dir>/audit.jsonl].
+    /// The files, oldest first [default: audit.jsonl in the state directory].
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 

@@ -1,7 +1,7 @@
 //! Configuration: read strictly, reported completely, swapped as a whole.
 //!
 //! - [`clusters`] and [`policy`]: what `clusters.json` holds.
-//! - [`load`]: all files in one pass; every problem of every file.
+//! - [`mod@load`]: all files in one pass; every problem of every file.
 //! - [`snapshot`]: one consistent configuration and the pointer to the current one.
 //! - [`mod@reload`], at SIGHUP: all or nothing.
 
