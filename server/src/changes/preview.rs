@@ -45,7 +45,7 @@ pub(super) fn destroy(
     let mut facts = BTreeMap::new();
     let mut lines = Vec::new();
     let mut say = |name: &str, label: &str, value: String| {
-        lines.push(format!("{label:<18}{value}"));
+        lines.push(format!("{label:<20}{value}"));
         facts.insert(name.to_owned(), value);
     };
     say(

@@ -64,13 +64,7 @@ impl Front {
     }
 
     fn with(app: Arc<App>, args: &ServeArgs, address: SocketAddr, mcp: bool) -> Result<Self, StartError> {
-        let hosts =
-            if address.ip().is_loopback() && args.allowed_host.is_empty() && args.allowed_origin.is_empty() {
-                HostPolicy::loopback()
-            } else {
-                HostPolicy::new(&args.allowed_host, &args.allowed_origin)
-                    .map_err(|error| StartError::Configuration(vec![Problem::flag(error.to_string())]))?
-            };
+        let hosts = host_policy(args, address)?;
         let shared = Shared {
             app,
             hosts,
@@ -155,6 +149,17 @@ fn too_many(limited: Limited) -> Refusal {
     let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", &limited.to_string());
     refusal.retry_after = Some(1);
     refusal
+}
+
+/// Which `Host` and `Origin` are answered: what the flags name, else loopback's names, else the address itself.
+fn host_policy(args: &ServeArgs, address: SocketAddr) -> Result<HostPolicy, StartError> {
+    if args.allowed_host.is_empty() && args.allowed_origin.is_empty() && address.ip().is_loopback() {
+        return Ok(HostPolicy::loopback());
+    }
+    let itself = [address.to_string()];
+    let hosts: &[String] = if args.allowed_host.is_empty() { &itself } else { &args.allowed_host };
+    HostPolicy::new(hosts, &args.allowed_origin)
+        .map_err(|error| StartError::Configuration(vec![Problem::flag(error.to_string())]))
 }
 
 /// A name for one request, for joining its records. Not a secret; unique is enough.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -97,10 +98,11 @@ pub async fn run(args: &ServeArgs) -> Result<(), StartError> {
     match args.transport {
         Transport::Stdio => stdio::run(args).await,
         Transport::StreamableHttp => {
+            let stop = StopSignals::catch()?;
             let running = start_http(args, Options::default()).await?;
             tracing::info!(address = %running.address, "serving MCP at /mcp");
             tell_supervisor(&[sd_notify::NotifyState::Ready]);
-            wait_for_stop().await;
+            stop.wait().await;
             tell_supervisor(&[sd_notify::NotifyState::Stopping]);
             running.stop().await;
             Ok(())
@@ -115,16 +117,25 @@ fn tell_supervisor(state: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT.
-async fn wait_for_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+/// SIGTERM and SIGINT, caught from the moment this is made: made before anything says that the server is ready, so that no
+/// signal falls in between and kills it unrecorded.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn catch() -> Result<Self, StartError> {
+        let caught =
+            |kind| signal(kind).map_err(|error| StartError::Internal(anyhow::anyhow!("signals: {error}")));
+        Ok(Self { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
+    }
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

@@ -38,8 +38,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
         }),
     };
     let served = service.clone();
+    let signals = super::StopSignals::catch()?;
     let stop = async {
-        super::wait_for_stop().await;
+        signals.wait().await;
         Ok(())
     };
     let serve = mcp_wire::stdio::serve(
