@@ -43,8 +43,8 @@ pub enum SchemaError {
 }
 
 /// Rewrites a generated schema (schemars') into the subset that deployed clients understand: `$ref` inlined,
-/// `$schema` and `$defs` dropped, `["x", "null"]` and `anyOf: [x, null]` reduced to `x`, non-standard `format`
-/// dropped. Bounds such as `minimum: 0` stay.
+/// `$schema` and `$defs` dropped, `["x", "null"]` and `anyOf: [x, null]` reduced to `x`, a `oneOf` of constants (an
+/// enum with documented variants) to `enum`, non-standard `format` dropped. Bounds such as `minimum: 0` stay.
 ///
 /// # Errors
 /// [`SchemaError`] when there is no such rewriting.
@@ -55,6 +55,15 @@ pub fn plain_schema(schema: Value) -> Result<Value, SchemaError> {
         .flat_map(|map| map.clone())
         .collect();
     node(schema, &definitions, MAX_DEPTH)
+}
+
+/// The values and the one type of alternatives that are all constants.
+fn constants(choices: &Value) -> Option<(Vec<Value>, Value)> {
+    let choices = choices.as_array()?;
+    let of_type = choices.first()?.get("type")?.clone();
+    let value =
+        |choice: &Value| (choice.get("type") == Some(&of_type)).then(|| choice.get("const").cloned())?;
+    Some((choices.iter().map(value).collect::<Option<_>>()?, of_type))
 }
 
 fn node(schema: Value, definitions: &Map<String, Value>, depth: usize) -> Result<Value, SchemaError> {
@@ -88,6 +97,11 @@ fn node(schema: Value, definitions: &Map<String, Value>, depth: usize) -> Result
         };
         only.append(&mut map);
         return node(Value::Object(only), definitions, depth);
+    }
+    if let Some(choices) = map.remove("oneOf") {
+        let (values, of_type) = constants(&choices).ok_or(SchemaError::Types)?;
+        map.insert("type".into(), of_type);
+        map.insert("enum".into(), Value::Array(values));
     }
     let standard = |format: &Value| format.as_str().is_some_and(|f| STANDARD_FORMATS.contains(&f));
     if map.get("format").is_some_and(|format| !standard(format)) {
@@ -132,6 +146,18 @@ mod tests {
                 "$ref": {"type": "string"},
             }})
         );
+    }
+
+    #[test]
+    fn an_enum_with_documented_variants_becomes_a_list_of_values() {
+        let schema = json!({"oneOf": [
+            {"const": "a", "type": "string", "description": "the first"},
+            {"const": "b", "type": "string"},
+        ], "description": "which"});
+        let plain = json!({"type": "string", "enum": ["a", "b"], "description": "which"});
+        assert_eq!(plain_schema(schema), Ok(plain));
+        let mixed = json!({"oneOf": [{"const": "a", "type": "string"}, {"type": "integer"}]});
+        assert_eq!(plain_schema(mixed), Err(SchemaError::Types));
     }
 
     #[test]

@@ -82,9 +82,11 @@ impl Catalog {
     pub fn new(transfers: bool) -> anyhow::Result<Self> {
         let mut entries = HashMap::new();
         for spec in all() {
-            let validator = Validator::new(&(spec.input)())
-                .map_err(|e| anyhow::anyhow!("schema of {}: {e}", spec.name()))?;
-            let descriptor = descriptor(spec).map_err(|e| anyhow::anyhow!("{e}"))?;
+            let faulty =
+                |error: &dyn std::fmt::Display| anyhow::anyhow!("schema of {}: {error}", spec.name());
+            let input = (spec.input)().map_err(|error| faulty(&error))?;
+            let validator = Validator::new(&input).map_err(|error| faulty(&error))?;
+            let descriptor = descriptor(spec, input).map_err(|error| faulty(&error))?;
             entries.insert(spec.name(), Entry { spec, validator, descriptor });
         }
         Ok(Self { entries, transfers })
@@ -110,18 +112,18 @@ fn could_approve(caller: &Caller) -> bool {
     caller.principal.actor() == Some(authz::ActorKind::Human) && caller.via != crate::stack::Via::Stdio
 }
 
-/// A tool as MCP describes it.
+/// A tool as MCP describes it, with this input schema.
 ///
 /// # Errors
 /// A schema that real clients refuse, which a test would have found.
-pub fn descriptor(spec: &ToolSpec) -> Result<ToolDescriptor, DescriptorError> {
+pub fn descriptor(spec: &ToolSpec, input: Value) -> Result<ToolDescriptor, DescriptorError> {
     let annotations = Annotations {
         read_only_hint: spec.hints.read_only,
         destructive_hint: spec.hints.destructive,
         idempotent_hint: spec.hints.idempotent,
         open_world_hint: spec.hints.open_world,
     };
-    Ok(ToolDescriptor::new(spec.name(), spec.description, (spec.input)())?
+    Ok(ToolDescriptor::new(spec.name(), spec.description, input)?
         .title(spec.title)
         .output_schema((spec.output)())?
         .annotations(annotations))

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use authz::{Permit, Tier, ToolRule};
+use mcp_wire::tool::SchemaError;
 use serde_json::{Map, Value};
 
 use crate::stack::{CallContext, ToolFailure};
@@ -88,7 +89,7 @@ pub struct ToolSpec {
     /// The PVE privileges the cluster's token needs for it, in PVE's spelling.
     pub privileges: &'static [&'static str],
     /// JSON schema of the arguments.
-    pub input: fn() -> Value,
+    pub input: fn() -> Result<Value, SchemaError>,
     /// JSON schema of the structured result.
     pub output: fn() -> Value,
     /// Whether approving is what it does; listed only for callers who could.
