@@ -87,21 +87,31 @@ pub const APPROVER: Rights<'static> = Rights {
     kind: Some(ActorType::Human),
 };
 
+/// A policy under which no limit is in the way of a test that is about something else.
+pub fn roomy() -> Value {
+    json!({"limits": {
+        "transfer_wrong_tokens_per_minute": 1_000_000, "calls_per_second": 100_000, "call_burst": 1_000_000,
+        "calls_in_flight": 10_000, "bearer_failures_per_minute": 1_000_000, "destructive_applies_per_hour": 1_000_000,
+        "pending_links": 10_000, "pending_links_per_owner": 10_000, "uploads_per_node": 16, "recovery_settle_ms": 300,
+        "pending_changes_per_planner": 10_000, "pending_changes": 10_000,
+    }})
+}
+
 impl Stage {
     /// The two clusters out of the box, tokens `agent`, `reader` and `approver`, and `policy.limits` raised so that no test is
     /// held up by a limit it does not test.
     pub async fn new() -> Self {
-        Self::with_policy(json!({"limits": {
-            "transfer_wrong_tokens_per_minute": 1_000_000, "calls_per_second": 100_000, "call_burst": 1_000_000,
-            "calls_in_flight": 10_000, "bearer_failures_per_minute": 1_000_000, "destructive_applies_per_hour": 1_000_000,
-            "pending_links": 10_000, "pending_links_per_owner": 10_000, "uploads_per_node": 16, "recovery_settle_ms": 300,
-        }}))
-        .await
+        Self::with_policy(roomy()).await
     }
 
     /// The same with this `policy`.
     pub async fn with_policy(policy: Value) -> Self {
-        let lab = Lab::start(LabConfig::two_clusters().unwrap()).await.unwrap();
+        Self::on(LabConfig::two_clusters().unwrap(), policy).await
+    }
+
+    /// On a lab of the test's own making, which has a cluster `alpha`.
+    pub async fn on(config: LabConfig, policy: Value) -> Self {
+        let lab = Lab::start(config).await.unwrap();
         let dir = TempDir::new().unwrap();
         lab.write_config(dir.path()).unwrap();
         let mut stage = Self { lab, dir, tokens: HashMap::new() };
@@ -214,14 +224,17 @@ impl Answer {
     }
 }
 
+/// Nobody answered, or not to the end.
+pub type SendError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Sends one request over a connection of its own.
-pub async fn send<B>(address: SocketAddr, request: Request<B>) -> hyper::Result<Answer>
+pub async fn send<B>(address: SocketAddr, request: Request<B>) -> Result<Answer, SendError>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.set_nodelay(true).unwrap();
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let response = sender.send_request(request).await?;
@@ -255,7 +268,7 @@ pub struct Client {
 
 impl Client {
     /// One JSON-RPC request of revision 2026-07-28.
-    pub async fn rpc(&self, method: &str, params: Value) -> Answer {
+    pub async fn try_rpc(&self, method: &str, params: Value) -> Result<Answer, SendError> {
         let mut params = params;
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -274,26 +287,23 @@ impl Client {
         if let Some(bearer) = &self.bearer {
             headers.insert("authorization", format!("Bearer {bearer}").parse().unwrap());
         }
-        send(self.address, request).await.unwrap()
+        send(self.address, request).await
+    }
+
+    /// The same against a server that must answer.
+    pub async fn rpc(&self, method: &str, params: Value) -> Answer {
+        self.try_rpc(method, params).await.unwrap()
     }
 
     /// Calls a tool: `Ok` with its structured result, `Err` with the JSON of an `isError` result.
     pub async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Value> {
-        let answer = self.rpc("tools/call", json!({"name": tool, "arguments": arguments})).await;
-        let body = answer.json();
-        let result = &body["result"];
-        assert!(result.is_object(), "{tool}: {body}");
-        let text = result["content"][0]["text"].as_str().unwrap();
-        if result["isError"] == true {
-            return Err(serde_json::from_str(text).unwrap_or_else(|_| json!({"message": text})));
-        }
-        let structured = result["structuredContent"].clone();
-        assert_eq!(
-            serde_json::from_str::<Value>(text).unwrap(),
-            structured,
-            "text and structured copies differ"
-        );
-        Ok(structured)
+        called(tool, &self.rpc("tools/call", json!({"name": tool, "arguments": arguments})).await)
+    }
+
+    /// The same, `None` when the server does not answer: it was killed.
+    pub async fn try_call(&self, tool: &str, arguments: Value) -> Option<Result<Value, Value>> {
+        let answer = self.try_rpc("tools/call", json!({"name": tool, "arguments": arguments})).await.ok()?;
+        Some(called(tool, &answer))
     }
 
     /// Names that `tools/list` shows.
@@ -302,6 +312,20 @@ impl Client {
         let tools = body["result"]["tools"].as_array().unwrap();
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+/// Reads the answer to a `tools/call`.
+fn called(tool: &str, answer: &Answer) -> Result<Value, Value> {
+    let body = answer.json();
+    let result = &body["result"];
+    assert!(result.is_object(), "{tool}: {body}");
+    let text = result["content"][0]["text"].as_str().unwrap();
+    if result["isError"] == true {
+        return Err(serde_json::from_str(text).unwrap_or_else(|_| json!({"message": text})));
+    }
+    let structured = result["structuredContent"].clone();
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), structured, "text and structured copies differ");
+    Ok(structured)
 }
 
 /// The path of a minted URL: its token included.
