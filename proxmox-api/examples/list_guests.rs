@@ -2,8 +2,7 @@
 
 use std::{env, error::Error, fs};
 
-use proxmox_api::{ApiToken, Client, Endpoint, Trust};
-use secrecy::SecretString;
+use proxmox_api::{ApiToken, Client, Endpoint, SecretString, Trust};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

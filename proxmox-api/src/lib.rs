@@ -21,6 +21,8 @@ pub use guest::{
 };
 pub use ha::HaResource;
 pub use ids::{Digest, IdError, NodeName, SnapName, StorageId, Tags, Upid, Vmid, Volid};
+/// The type [`ApiToken::new`] takes a secret in.
+pub use secrecy::SecretString;
 pub use storage::{ContentFilter, StorageItem, StorageStatus};
 pub use task::{LogLine, Task, TaskExit, TaskFilter, TaskSource, TaskStatus, WaitPolicy, Waited};
 pub use tls::{Fingerprint, Trust};
