@@ -21,6 +21,7 @@ mod known_hosts;
 mod link_store_ops;
 mod link_token;
 mod mcp_request;
+mod pve_response;
 mod tokens_json;
 mod upid;
 mod waivers_json;
@@ -32,6 +33,7 @@ pub use known_hosts::known_hosts;
 pub use link_store_ops::link_store_ops;
 pub use link_token::link_token;
 pub use mcp_request::mcp_request;
+pub use pve_response::pve_response;
 pub use tokens_json::{KNOWN_TOKEN, tokens_json};
 pub use upid::upid;
 pub use waivers_json::waivers_json;
@@ -48,6 +50,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("link_store_ops", link_store_ops),
     ("link_token", link_token),
     ("mcp_request", mcp_request),
+    ("pve_response", pve_response),
     ("tokens_json", tokens_json),
     ("upid", upid),
     ("waivers_json", waivers_json),
