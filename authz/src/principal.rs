@@ -157,6 +157,16 @@ impl Principal {
                 .is_some_and(|grant| grant.actions().holds(Tier::Read) && grant.selects(facts).is_some())
     }
 
+    /// Whether the guest is in the token's scope at all, whatever its tiers: its cluster and a selector hold it. A grant
+    /// without actions holds no guest. Only inside the scope may a refusal explain itself.
+    pub fn holds(&self, facts: &GuestFacts) -> bool {
+        self.may_see_cluster(&facts.cluster)
+            && self
+                .grant
+                .as_ref()
+                .is_some_and(|grant| !grant.actions().is_empty() && grant.selects(facts).is_some())
+    }
+
     /// Whether the token may read every guest, so that cluster-wide answers need no filter: its grant
     /// holds `*` and the tier read.
     pub fn unrestricted_guests(&self) -> bool {

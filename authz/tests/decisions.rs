@@ -438,6 +438,11 @@ fn lists_show_what_the_token_may_read() {
     assert!(!principal.unrestricted_guests());
     assert!(!with_grant(&["*"], &["low"]).visible(&guest(650)));
     assert!(!with_grant(&["*"], &["low"]).unrestricted_guests());
+    // In scope is not the same as readable: no tier stands for another.
+    assert!(with_grant(&["vmid:650"], &["low"]).holds(&guest(650)));
+    assert!(!with_grant(&["vmid:650"], &["low"]).holds(&guest(651)));
+    assert!(!with_grant(&["*"], &[]).holds(&guest(650)));
+    assert!(!principal.holds(&GuestFacts { cluster: "pve4".into(), ..guest(650) }));
     assert!(with_grant(&["tag:x", "*"], &["read"]).unrestricted_guests());
     assert!(!with_grant(&["vmid:100-999999999"], &["read"]).unrestricted_guests());
 }

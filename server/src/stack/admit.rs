@@ -23,13 +23,18 @@ impl Step<Validated> for Admit {
         let name = match (needs_cluster, named) {
             (false, _) => None,
             (true, Some(name)) => Some(name.to_owned()),
-            (true, None) => Some(snapshot.cluster(None).map(|only| only.name.clone()).ok_or_else(|| {
-                ToolFailure::new(
-                    "invalid_argument",
-                    "`cluster` is missing: expected the name of a cluster, because more than one is configured",
-                )
-                .with("field", "cluster")
-            })?),
+            // The only cluster, unless this token may not know its name: then it is as if there were several.
+            (true, None) => {
+                let only = snapshot.cluster(None).map(|only| only.name.clone());
+                let only = only.filter(|name| context.caller.principal.may_see_cluster(name));
+                Some(only.ok_or_else(|| {
+                    ToolFailure::new(
+                        "invalid_argument",
+                        "`cluster` is missing: expected the name of a cluster that this token may use",
+                    )
+                    .with("field", "cluster")
+                })?)
+            }
         };
         if let Some(name) = &name {
             context.trail.note(|facts| facts.cluster = Some(name.clone()));

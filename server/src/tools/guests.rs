@@ -238,11 +238,15 @@ pub async fn task_status(ctx: &CallContext, target: &Target, args: TaskArgs) -> 
     let principal = &ctx.caller.principal;
     if !principal.unrestricted_guests() {
         let vmid = upid.guest().ok_or_else(authz::Denial::guest_unknown)?;
-        ctx.app
+        let guest = ctx
+            .app
             .resolver
             .guest(cluster, vmid.get(), ctx.caller.snapshot.read_freshness(), principal)
             .await
             .map_err(|_| authz::Denial::guest_unknown())?;
+        if !principal.visible(&guest.facts) {
+            return Err(authz::Denial::guest_unknown().into());
+        }
     }
     let status = cluster.client.task_status(&upid).await?;
     let mut out = Map::new();
