@@ -1,7 +1,7 @@
 //! A bound on failures by peer address: guessing costs more and more time, and never anybody else's.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use std::time::Duration;
 const MAX_PEERS: usize = 4096;
 const MINUTE: f64 = 60.0;
 
-/// One bucket of failures a peer: `per_minute` at once, refilled evenly over a minute.
+/// One bucket of failures a peer: `per_minute` at once, refilled evenly over a minute. In IPv6 a peer is a /64: whoever has
+/// one address of it has them all, and could otherwise spend a bucket an address and push everybody else's out.
 #[derive(Debug, Default)]
 pub struct PeerLimiter {
     peers: Mutex<HashMap<IpAddr, Bucket>>,
@@ -24,6 +25,7 @@ struct Bucket {
 impl PeerLimiter {
     /// Counts one failure of `peer` at monotonic time `now`. `false`: it has had its share, answer 429.
     pub fn failure(&self, peer: IpAddr, per_minute: u32, now: Duration) -> bool {
+        let peer = network(peer);
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= MAX_PEERS && !peers.contains_key(&peer) {
             let quietest = peers.iter().min_by_key(|(_, bucket)| bucket.at).map(|(peer, _)| *peer);
@@ -41,10 +43,18 @@ impl PeerLimiter {
     /// Whether `peer` has used up its share at `now`, without counting anything.
     pub fn exhausted(&self, peer: IpAddr, per_minute: u32, now: Duration) -> bool {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.get_mut(&peer).is_some_and(|bucket| {
+        peers.get_mut(&network(peer)).is_some_and(|bucket| {
             bucket.drain(per_minute, now);
             bucket.spent + 1.0 > f64::from(per_minute)
         })
+    }
+}
+
+/// What counts as one peer: an IPv4 address, also one that a dual-stack socket shows inside IPv6, or an IPv6 /64.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -73,6 +83,21 @@ mod tests {
         now += Duration::from_secs(1);
         assert!(limiter.failure(PEER, 60, now));
         assert!(!limiter.failure(PEER, 60, now));
+    }
+
+    #[test]
+    fn tk_01_the_addresses_of_one_ipv6_network_share_a_bucket() {
+        let (limiter, now) = (PeerLimiter::default(), Duration::from_secs(1));
+        let in_network = |host: u128| IpAddr::from((0x2001_0db8_u128 << 96 | host).to_be_bytes());
+        assert!((0..60).all(|host| limiter.failure(in_network(host), 60, now)));
+        assert!(!limiter.failure(in_network(60), 60, now));
+        assert!(limiter.exhausted(in_network(61), 60, now));
+        // Another /64 has its own, and so has every IPv4 address, however it is written.
+        assert!(limiter.failure(in_network(1 << 64), 60, now));
+        let mapped = |last: u16| IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0xc000, last]);
+        assert!((0..60).all(|_| limiter.failure(mapped(0x0201), 60, now)));
+        assert!(limiter.exhausted(PEER, 60, now));
+        assert!(limiter.failure(mapped(0x0202), 60, now));
     }
 
     #[test]
