@@ -66,7 +66,7 @@ impl Tracker {
     }
 
     /// Counts one piece of work until the guard is dropped.
-    fn enter(&self) -> Guard {
+    pub(crate) fn enter(&self) -> Guard {
         self.running.send_modify(|count| *count += 1);
         Guard(self.running.clone())
     }
@@ -84,7 +84,8 @@ impl Tracker {
     }
 }
 
-struct Guard(Arc<tokio::sync::watch::Sender<usize>>);
+/// One piece of work that shutting down waits for.
+pub(crate) struct Guard(Arc<tokio::sync::watch::Sender<usize>>);
 
 impl Drop for Guard {
     fn drop(&mut self) {

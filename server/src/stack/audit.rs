@@ -60,8 +60,11 @@ where
             started: Instant::now(),
             written: false,
         };
+        // The record of how a change ended belongs to the change: shutting down waits for both.
+        let counted = spec.filter(|s| s.mutates()).map(|_| ended.context.app.tracker.enter());
         let inner = self.inner.call(call);
         Box::pin(async move {
+            let _counted = counted;
             let result = inner.await;
             let record = match &result {
                 Ok(_) => ended.record().allowed(),
@@ -79,7 +82,7 @@ where
     }
 }
 
-/// Writes the record when the call ends, whichever way: a dropped future was a caller who left.
+/// Writes the record when the call ends, whichever way: a dropped future was a caller who left, or a fault of ours.
 struct Ended {
     context: CallContext,
     spec_name: &'static str,
@@ -109,7 +112,13 @@ impl Drop for Ended {
         if self.written {
             return;
         }
-        let record = self.record().outcome("client_gone").reason("the caller left before the call ended");
+        let record = if std::thread::panicking() {
+            self.record()
+                .outcome("internal")
+                .reason("the server failed while it ran the call; its log says where")
+        } else {
+            self.record().outcome("client_gone").reason("the caller left before the call ended")
+        };
         if let Err(error) = self.context.app.audit.try_append(record) {
             tracing::error!(%error, tool = self.spec_name, "a call could not be audited");
         }
