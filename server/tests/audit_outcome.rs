@@ -16,7 +16,9 @@ async fn au_02_a_change_whose_caller_left_is_recorded_before_the_server_stops() 
     let mut held = stage.alpha().inject(Fault::once("POST", start, Action::HoldAfter));
     let agent = stage.client(server.address, "agent");
     let calling =
-        tokio::spawn(async move { agent.try_call("start_vm", json!({"cluster": "alpha", "vmid": 100})).await });
+        tokio::spawn(
+            async move { agent.try_call("start_vm", json!({"cluster": "alpha", "vmid": 100})).await },
+        );
     held.struck().await;
     calling.abort();
     assert!(calling.await.unwrap_err().is_cancelled());
@@ -25,7 +27,8 @@ async fn au_02_a_change_whose_caller_left_is_recorded_before_the_server_stops() 
     stopping.await.unwrap();
 
     let records = stage.audit();
-    let outcome = records.iter().position(|r| r["event"] == "tool.outcome" && r["tool"] == "start_vm").unwrap();
+    let outcome =
+        records.iter().position(|r| r["event"] == "tool.outcome" && r["tool"] == "start_vm").unwrap();
     assert!(records[outcome]["upid"].as_str().is_some_and(|upid| upid.starts_with("UPID:")), "{records:#?}");
     assert_eq!(records.iter().position(|r| r["event"] == "stop"), Some(records.len() - 1));
     assert!(outcome < records.len() - 1);
