@@ -1,1 +1,2 @@
-//! Criterion benches of the leaf crates
+//! Criterion benches of the leaf crates, one file a crate under `benches/`. Figures and commands are in `README.md`.
+#![forbid(unsafe_code)]
