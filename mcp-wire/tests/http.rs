@@ -154,6 +154,9 @@ async fn a_missing_token_is_challenged_and_explained() {
     assert_eq!(response.status(), 401);
     assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"test\"");
     assert_eq!(text(response).await, r#"{"error":"unauthorized","message":"send a token"}"#);
+    let wrong = Refusal::invalid_token("te\"st", "ask for another").into_response();
+    assert_eq!(wrong.status(), 401);
+    assert_eq!(wrong.headers()["www-authenticate"], "Bearer realm=\"test\", error=\"invalid_token\"");
 }
 
 #[tokio::test]

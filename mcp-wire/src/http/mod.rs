@@ -136,6 +136,16 @@ impl Refusal {
         Self { www_authenticate: challenge, ..Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message) }
     }
 
+    /// The same as [`Refusal::unauthorized`] for a token that was sent and is wrong: the challenge also says
+    /// `error="invalid_token"` (RFC 6750, section 3.1), which tells a client not to try it again.
+    #[must_use]
+    pub fn invalid_token(realm: &str, message: &str) -> Self {
+        let plain = Self::unauthorized(realm, message);
+        let challenge = plain.www_authenticate.as_ref().and_then(|value| value.to_str().ok());
+        let challenge = challenge.map(|text| format!("{text}, error=\"invalid_token\""));
+        Self { www_authenticate: challenge.and_then(|text| HeaderValue::try_from(text).ok()), ..plain }
+    }
+
     /// The response to send.
     #[must_use]
     pub fn into_response(self) -> Response<BoxBody> {
