@@ -1,6 +1,6 @@
 //! SIGHUP: read everything again; all of it or nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -39,7 +39,7 @@ pub struct ReloadReport {
 pub struct Reloader {
     sources: Sources,
     live: Arc<Live>,
-    audit: Option<Audit>,
+    audit: OnceLock<Audit>,
     /// One reload at a time, so that an older reading never replaces a newer one.
     turn: tokio::sync::Mutex<()>,
 }
@@ -48,7 +48,13 @@ impl Reloader {
     /// A reloader for the sources that the first snapshot came from. Without an audit (a stdio process that has
     /// not taken the state lock) nothing is recorded.
     pub fn new(sources: Sources, live: Arc<Live>, audit: Option<Audit>) -> Self {
+        let audit = audit.map(OnceLock::from).unwrap_or_default();
         Self { sources, live, audit, turn: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Records from now on in `audit`: a stdio process has taken the state lock. The first one given stays.
+    pub fn record_to(&self, audit: Audit) {
+        let _ = self.audit.set(audit);
     }
 
     /// Opens the audit file anew, then reads every file. When anything is wrong the running configuration stays
@@ -57,7 +63,7 @@ impl Reloader {
     pub async fn reload(&self) -> Result<ReloadReport, Vec<Problem>> {
         let _turn = self.turn.lock().await;
         // First of all, so that what follows is recorded in the new file.
-        if let Some(audit) = &self.audit
+        if let Some(audit) = self.audit.get()
             && let Err(error) = audit.reopen().await
         {
             tracing::error!(%error, "the audit file was not opened anew");
@@ -108,7 +114,7 @@ impl Reloader {
     }
 
     async fn record(&self, record: Record) {
-        if let Some(audit) = &self.audit
+        if let Some(audit) = self.audit.get()
             && let Err(error) = audit.append_durable(record).await
         {
             tracing::error!(%error, "the reload was not recorded");

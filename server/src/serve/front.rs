@@ -92,7 +92,9 @@ impl Front {
             ("/mcp", _) if self.shared.mcp => self.mcp(peer, request).await,
             ("/healthz", &Method::GET | &Method::HEAD) => plain(StatusCode::OK, "ok\n"),
             ("/readyz", &Method::GET | &Method::HEAD) => self.readyz().await,
-            _ => reply::not_found().map(|body| body.boxed()),
+            // JSON for every unknown path, OAuth's discovery paths among them: clients that probe those take it for "no".
+            _ => reply::error(StatusCode::NOT_FOUND, "not_found", "nothing is served at this path")
+                .map(|body| body.boxed()),
         }
     }
 

@@ -32,6 +32,11 @@ pub(super) struct Listener {
 impl Listener {
     /// Binds what the flags ask for.
     pub(super) async fn bind(args: &ServeArgs) -> Result<Self, StartError> {
+        Self::at(args.listen(), args).await
+    }
+
+    /// Binds `address`, with TLS where the flags name a certificate.
+    pub(super) async fn at(address: SocketAddr, args: &ServeArgs) -> Result<Self, StartError> {
         let tls = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => {
                 let config = config::tls::server_config(cert, key).map_err(StartError::Configuration)?;
@@ -39,17 +44,10 @@ impl Listener {
             }
             _ => None,
         };
-        let mut listener = Self::plain(args.listen()).await?;
-        listener.tls = tls;
-        Ok(listener)
-    }
-
-    /// Binds `address` without TLS.
-    pub(super) async fn plain(address: SocketAddr) -> Result<Self, StartError> {
         let failed = |problem| StartError::Listen { address, problem };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        Ok(Self { tcp, address, tls: None })
+        Ok(Self { tcp, address, tls })
     }
 
     pub(super) fn address(&self) -> SocketAddr {

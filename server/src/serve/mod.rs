@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::audit::{Event, Record};
 use crate::changes::Observer;
 use crate::cli::{ServeArgs, Transport};
-use crate::config::{Live, Reloader, Sources};
+use crate::config::{Reloader, Sources};
 
 /// How long running work may still take when the server stops.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(30);
@@ -56,20 +56,25 @@ impl Running {
         self.stop.send_replace(true);
         // A panic of the accept loop ends it as well as a stop does.
         let _ = self.serving.await;
-        if tokio::time::timeout(SHUTDOWN_WAIT, self.app.tracker.idle()).await.is_err() {
-            tracing::warn!(
-                running = self.app.tracker.running(),
-                "stopping although work is still running; recovery looks at it at the next start"
-            );
-        }
         for task in &self.background {
             task.abort();
         }
-        if let Err(error) = self.app.audit.append(Record::new(Event::Stop)).await {
-            tracing::error!(%error, "the stop could not be audited");
-        }
-        self.app.audit.stop().await;
+        wind_down(&self.app).await;
     }
+}
+
+/// Lets running work finish (at most 30 s), records the stop and closes the audit trail.
+async fn wind_down(app: &App) {
+    if tokio::time::timeout(SHUTDOWN_WAIT, app.tracker.idle()).await.is_err() {
+        tracing::warn!(
+            running = app.tracker.running(),
+            "stopping although work is still running; recovery looks at it at the next start"
+        );
+    }
+    if let Err(error) = app.audit.append(Record::new(Event::Stop)).await {
+        tracing::error!(%error, "the stop could not be audited");
+    }
+    app.audit.stop().await;
 }
 
 /// Starts serving over HTTP. `args` must have passed [`crate::cli::ServeArgs`]'s start rules.
@@ -86,7 +91,8 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     let front = front::Front::new(app.clone(), args, address)?;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(listener.serve(front, stopped));
-    let background = vec![reloads(sources, live, &app), sweeps(app.clone())];
+    let reloader = Reloader::new(sources, live, Some(app.audit.clone()));
+    let background = vec![reloads(Arc::new(reloader)), sweeps(app.clone())];
     Ok(Running { address, app, stop, serving, background, _lock: lock })
 }
 
@@ -140,8 +146,7 @@ impl StopSignals {
 }
 
 /// SIGHUP: reads the configuration again and opens the audit file anew.
-fn reloads(sources: Sources, live: Arc<Live>, app: &Arc<App>) -> JoinHandle<()> {
-    let reloader = Reloader::new(sources, live, Some(app.audit.clone()));
+fn reloads(reloader: Arc<Reloader>) -> JoinHandle<()> {
     tokio::spawn(async move {
         if let Err(error) = reloader.run().await {
             tracing::error!(%error, "SIGHUP cannot be received; the configuration will not be reloaded");

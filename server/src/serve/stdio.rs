@@ -2,49 +2,45 @@
 //! nothing; the first `tools/call` opens the state.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use authz::Principal;
-use mcp_wire::{Method, Reply, Request, RpcError, ToolResult};
+use mcp_wire::{Method, Reply, Request, RpcError};
 use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinHandle;
 use tower::{Service, ServiceExt};
 
 use super::front::{Front, identity, request_id};
 use super::http::Listener;
 use super::start::{self, StartError, start_app};
 use crate::app::App;
+use crate::audit::{Event, Record};
 use crate::catalog::Catalog;
 use crate::cli::ServeArgs;
-use crate::config::{Live, Problem, Sources};
-use crate::stack::{Caller, Rpc, Via};
-use crate::state_dir::StateLock;
+use crate::config::{Live, Problem, Reloader, Snapshot, Sources};
+use crate::stack::{Caller, Rpc, ToolFailure, Via};
+use crate::state_dir::{StateDirError, StateLock};
 
-/// Serves one client until its input ends.
+/// Serves one client until its input ends or the process is told to stop.
 pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
+    let signals = super::StopSignals::catch()?;
     let sources = Sources::of(args);
     let live = start::load(&sources)?;
-    let principal = principal(args, &live)?;
-    let service = Lazy {
-        shared: Arc::new(Shared {
-            args: args.clone(),
-            sources,
-            live,
-            principal,
-            catalog: Catalog::new(args.transfer_listen.is_some())?,
-            opened: OnceCell::new(),
-        }),
-    };
-    let served = service.clone();
-    let signals = super::StopSignals::catch()?;
-    let stop = async {
-        signals.wait().await;
-        Ok(())
-    };
+    let acts_for = ActsFor::named(args.stdio_principal.clone(), &live.load())?;
+    let reloader = Arc::new(Reloader::new(sources, live.clone(), None));
+    let reloads = super::reloads(reloader.clone());
+    let shared = Arc::new(Shared {
+        args: args.clone(),
+        live,
+        acts_for,
+        reloader,
+        catalog: Catalog::new(args.transfer_listen.is_some())?,
+        opened: OnceCell::new(),
+    });
     let serve = mcp_wire::stdio::serve(
-        served,
+        Lazy { shared: shared.clone() },
         (),
         tokio::io::stdin(),
         tokio::io::stdout(),
@@ -52,24 +48,44 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
     );
     let ended = tokio::select! {
         ended = serve => ended,
-        stopped = stop => stopped,
+        () = signals.wait() => Ok(()),
     };
-    if let Some(opened) = service.shared.opened.get() {
-        opened.app.tracker.idle().await;
-        opened.app.audit.stop().await;
+    reloads.abort();
+    if let Some(opened) = shared.opened.get() {
+        opened.close().await;
     }
     ended.map_err(|error| StartError::Internal(anyhow::anyhow!("standard input or output failed: {error}")))
 }
 
-fn principal(args: &ServeArgs, live: &Live) -> Result<Arc<Principal>, StartError> {
-    match &args.stdio_principal {
-        None => Ok(Arc::new(Principal::local_reader("stdio"))),
-        Some(name) => match live.load().tokens.principal(name) {
-            Some(principal) => Ok(Arc::new(principal.over_stdio())),
-            None => Err(StartError::Configuration(vec![Problem::flag(format!(
-                "--stdio-principal {name}: the tokens file has no entry of that name"
-            ))])),
-        },
+/// Whose rights the client has.
+enum ActsFor {
+    /// Nobody was named: reads only.
+    Reader(Arc<Principal>),
+    /// This entry of the tokens file, looked up at each call, so that a reload changes or ends what it may do.
+    Entry(String),
+}
+
+impl ActsFor {
+    fn named(name: Option<String>, snapshot: &Snapshot) -> Result<Self, StartError> {
+        let Some(name) = name else {
+            return Ok(Self::Reader(Arc::new(Principal::local_reader("stdio"))));
+        };
+        let entry = Self::Entry(name.clone());
+        if entry.principal(snapshot).is_some() {
+            return Ok(entry);
+        }
+        Err(StartError::Configuration(vec![Problem::flag(format!(
+            "--stdio-principal {name}: the tokens file has no entry of that name"
+        ))]))
+    }
+
+    fn principal(&self, snapshot: &Snapshot) -> Option<Arc<Principal>> {
+        match self {
+            Self::Reader(principal) => Some(principal.clone()),
+            Self::Entry(name) => {
+                snapshot.tokens.principal(name).map(|principal| Arc::new(principal.over_stdio()))
+            }
+        }
     }
 }
 
@@ -81,17 +97,20 @@ struct Lazy {
 
 struct Shared {
     args: ServeArgs,
-    sources: Sources,
     live: Arc<Live>,
-    principal: Arc<Principal>,
+    acts_for: ActsFor,
+    reloader: Arc<Reloader>,
     catalog: Catalog,
     opened: OnceCell<Opened>,
 }
 
+/// What the first call opened.
 struct Opened {
     app: Arc<App>,
+    /// Stops the listener for uploads, which holds the only receiver.
+    stop: watch::Sender<bool>,
+    sweeps: JoinHandle<()>,
     _lock: StateLock,
-    _stop: watch::Sender<bool>,
 }
 
 impl Service<Request<()>> for Lazy {
@@ -106,49 +125,83 @@ impl Service<Request<()>> for Lazy {
     fn call(&mut self, request: Request<()>) -> Self::Future {
         let shared = self.shared.clone();
         Box::pin(async move {
-            let caller = shared.caller();
             if matches!(request.method, Method::ToolsList { .. }) {
-                return Ok(Reply::Tools(shared.catalog.listed_for(&caller, jiff::Timestamp::now())));
+                let caller = shared.caller();
+                let tools = caller.map(|caller| shared.catalog.listed_for(&caller, jiff::Timestamp::now()));
+                return Ok(Reply::Tools(tools.unwrap_or_default()));
             }
-            match shared.opened.get_or_try_init(|| shared.open()).await {
-                Ok(opened) => Rpc::new(opened.app.clone()).oneshot(request.map_caller(|()| caller)).await,
-                Err(error) => Ok(Reply::Tool(ToolResult::error(format!("the server cannot work: {error}")))),
+            let opened = match shared.opened.get_or_try_init(|| shared.open()).await {
+                Ok(opened) => opened,
+                Err(error) => return cannot_open(&error).into_reply().map(Reply::Tool),
+            };
+            match shared.caller() {
+                Some(caller) => Rpc::new(opened.app.clone()).oneshot(request.map_caller(|()| caller)).await,
+                None => shared.nobody(&opened.app).await.into_reply().map(Reply::Tool),
             }
         })
     }
 }
 
 impl Shared {
-    fn caller(&self) -> Caller {
-        Caller {
-            principal: self.principal.clone(),
-            via: Via::Stdio,
-            snapshot: self.live.load(),
-            request_id: request_id(),
-            share: None,
+    /// Who calls now; `None` once a reload has taken the entry away.
+    fn caller(&self) -> Option<Caller> {
+        let snapshot = self.live.load();
+        let principal = self.acts_for.principal(&snapshot)?;
+        Some(Caller { principal, via: Via::Stdio, snapshot, request_id: request_id(), share: None })
+    }
+
+    async fn nobody(&self, app: &App) -> ToolFailure {
+        let name = self.args.stdio_principal.as_deref().unwrap_or_default();
+        let record = Record::new(Event::AuthFailure)
+            .detail("via", "stdio")
+            .denied("unknown_token", format!("the tokens file no longer has an entry `{name}`"));
+        if let Err(error) = app.audit.append(record).await {
+            tracing::error!(%error, "a refused call could not be audited");
         }
+        ToolFailure::new(
+            "unauthorized",
+            format!(
+                "the tokens file no longer has the entry `{name}` that this process acts for; the operator can put it back or \
+                 start the process with another --stdio-principal"
+            ),
+        )
     }
 
     async fn open(&self) -> Result<Opened, StartError> {
-        let (stop, stopped) = watch::channel(false);
         let listener = match self.args.transfer_listen {
-            Some(address) => Some(bound(address).await?),
+            Some(address) => Some(Listener::at(address, &self.args).await?),
             None => None,
         };
-        let transfers =
-            listener.as_ref().map(|listener| start::transfers_for(&self.live, listener.address(), false));
+        let transfers = listener
+            .as_ref()
+            .map(|listener| start::transfers_for(&self.live, listener.address(), listener.is_tls()));
         let (app, lock) = start_app(&self.args, self.live.clone(), transfers, None).await?;
+        self.reloader.record_to(app.audit.clone());
+        let (stop, stopped) = watch::channel(false);
         if let Some(listener) = listener {
             let front = Front::transfers_only(app.clone(), &self.args, listener.address())?;
             tokio::spawn(listener.serve(front, stopped));
         }
-        // They end with the process.
-        super::reloads(self.sources.clone(), self.live.clone(), &app);
-        super::sweeps(app.clone());
-        Ok(Opened { app, _lock: lock, _stop: stop })
+        let sweeps = super::sweeps(app.clone());
+        Ok(Opened { app, stop, sweeps, _lock: lock })
     }
 }
 
-async fn bound(address: SocketAddr) -> Result<Listener, StartError> {
-    Listener::plain(address).await
+impl Opened {
+    /// Ends what the first call began, as a server over HTTP does.
+    async fn close(&self) {
+        self.stop.send_replace(true);
+        self.stop.closed().await;
+        self.sweeps.abort();
+        super::wind_down(&self.app).await;
+    }
+}
+
+/// Why no call can be served, for the model and whoever reads over its shoulder.
+fn cannot_open(error: &StartError) -> ToolFailure {
+    let code = match error {
+        StartError::StateDir(StateDirError::Held { .. }) => "state_in_use",
+        _ => "cannot_start",
+    };
+    ToolFailure::new(code, format!("this process can list tools but not run them: {error}"))
 }
