@@ -1,5 +1,4 @@
 //! How a change ended is in the audit trail, whoever still waits for the answer.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

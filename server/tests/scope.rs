@@ -1,5 +1,4 @@
 //! What a token's scope lets it know: clusters, guests, tiers. Everything outside is one answer.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

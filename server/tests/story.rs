@@ -1,5 +1,4 @@
 //! The main job, end to end in one process: look, push a file, destroy after another person approved.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 
