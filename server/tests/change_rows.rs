@@ -1,0 +1,394 @@
+//! Rows of the threat model about change sets, where the server adds something to what the `changeset` crate proves itself.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use lab::{Action, Fault, TaskExit};
+use proxward::cli::token::ActorType;
+use proxward::serve::Running;
+use serde_json::{Value, json};
+use support::{AGENT, APPROVER, Client, Rights, Stage, request, send};
+
+const VMID: u32 = 201;
+const DELETE: &str = "/nodes/{node}/lxc/{vmid}";
+
+/// A stage with its server and the two clients everything here needs.
+struct Set {
+    stage: Stage,
+    server: Running,
+    agent: Client,
+    approver: Client,
+}
+
+impl Set {
+    async fn new() -> Self {
+        Self::of(Stage::new().await).await
+    }
+
+    async fn of(stage: Stage) -> Self {
+        let server = stage.serve().await;
+        let (agent, approver) =
+            (stage.client(server.address, "agent"), stage.client(server.address, "approver"));
+        Self { stage, server, agent, approver }
+    }
+
+    async fn plan(&self) -> Value {
+        self.plan_of(VMID).await.unwrap()
+    }
+
+    async fn plan_of(&self, vmid: u32) -> Result<Value, Value> {
+        self.agent
+            .call("plan_proxmox_destroy", json!({"cluster": "alpha", "vmid": vmid, "op": "destroy_guest"}))
+            .await
+    }
+
+    async fn approved(&self) -> Value {
+        let plan = self.plan().await;
+        self.approver.call("approve_proxmox_change_set", approval(&plan)).await.unwrap();
+        plan
+    }
+
+    async fn apply(&self, plan: &Value) -> Result<Value, Value> {
+        self.agent.call("apply_proxmox_change_set", named(plan)).await
+    }
+
+    fn deletes(&self) -> usize {
+        self.stage.alpha().requests().iter().filter(|r| r.method == "DELETE").count()
+    }
+}
+
+fn named(plan: &Value) -> Value {
+    json!({"change_set_id": plan["change_set_id"]})
+}
+
+fn approval(plan: &Value) -> Value {
+    json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": VMID})
+}
+
+fn code(refused: Result<Value, Value>) -> String {
+    refused.unwrap_err()["code"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_02_duplicate_keys_are_refused_before_anything_is_typed() {
+    let set = Set::new().await;
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"plan_proxmox_destroy",
+        "arguments":{"cluster":"alpha","op":"destroy_guest","vmid":201,"vmid":202}}}"#;
+    let mut post = request(set.server.address, Method::POST, "/mcp", body);
+    let bearer = format!("Bearer {}", set.stage.bearer("agent"));
+    post.headers_mut().insert("authorization", bearer.parse().unwrap());
+    post.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let answer = send(set.server.address, post).await.unwrap();
+    assert_eq!(answer.json()["error"]["code"], -32600, "{:?}", answer.body);
+    assert!(set.stage.alpha().requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_07_an_approval_must_carry_the_digest_that_was_seen() {
+    let set = Set::new().await;
+    let (plan, other) = (set.plan().await, set.plan_of(202).await.err());
+    assert!(other.is_some(), "202 runs, so it cannot be planned");
+    for digest in ["0".repeat(64), plan["digest"].as_str().unwrap()[..8].to_owned(), String::new()] {
+        let wrong = json!({"change_set_id": plan["change_set_id"], "digest": digest, "confirm_vmid": VMID});
+        let refused = code(set.approver.call("approve_proxmox_change_set", wrong).await);
+        assert!(["digest_changed", "invalid_argument"].contains(&refused.as_str()), "{digest}: {refused}");
+    }
+    for confirm in [json!(null), json!(202)] {
+        let mut wrong = approval(&plan);
+        wrong["confirm_vmid"] = confirm;
+        if wrong["confirm_vmid"].is_null() {
+            wrong.as_object_mut().unwrap().remove("confirm_vmid");
+        }
+        assert_eq!(
+            code(set.approver.call("approve_proxmox_change_set", wrong).await),
+            "confirmation_missing"
+        );
+    }
+    let seen = set.agent.call("get_proxmox_change_set", named(&plan)).await.unwrap();
+    assert_eq!(seen["state"], "planned");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_08_and_09_only_another_human_approves() {
+    let mut stage = Stage::new().await;
+    let tools = &["approve_proxmox_change_set", "get_proxmox_change_set"];
+    let approver = Rights { tools, ..APPROVER };
+    stage.token("same-person", Rights { person: Some("ROBIN"), ..approver });
+    stage.token("machine", Rights { kind: Some(ActorType::Agent), person: None, ..approver });
+    stage.token("nobody", Rights { kind: None, person: None, ..approver });
+    let set = Set::of(stage).await;
+    let plan = set.plan().await;
+    for (token, why) in [
+        ("same-person", "approver_is_planner"),
+        ("machine", "approver_not_human"),
+        ("nobody", "approver_not_human"),
+    ] {
+        let client = set.stage.client(set.server.address, token);
+        assert_eq!(code(client.call("approve_proxmox_change_set", approval(&plan)).await), why, "{token}");
+    }
+    // Agents do not even see the tool.
+    assert!(!set.stage.client(set.server.address, "machine").tools().await.contains(&tools[0].to_owned()));
+    assert!(set.approver.tools().await.contains(&tools[0].to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_11_and_40_a_set_outside_the_scope_does_not_exist() {
+    let mut stage = Stage::new().await;
+    stage.token("elsewhere", Rights { guests: &["vmid:100-199"], ..APPROVER });
+    stage.token("other-cluster", Rights { clusters: &["beta"], ..APPROVER });
+    let set = Set::of(stage).await;
+    let plan = set.plan().await;
+    let unknown = json!({"change_set_id": "cs_aaaaaaaaaaaaaaaaaaaaaaaaaa"});
+    let missing = set.approver.call("get_proxmox_change_set", unknown).await.unwrap_err();
+    for token in ["elsewhere", "other-cluster"] {
+        let client = set.stage.client(set.server.address, token);
+        assert_eq!(
+            client.call("get_proxmox_change_set", named(&plan)).await.unwrap_err(),
+            missing,
+            "{token}"
+        );
+        assert_eq!(
+            client.call("approve_proxmox_change_set", approval(&plan)).await.unwrap_err(),
+            missing,
+            "{token}"
+        );
+    }
+    let altered = json!({"change_set_id": plan["change_set_id"].as_str().unwrap().to_uppercase()});
+    assert_eq!(set.agent.call("get_proxmox_change_set", altered).await.unwrap_err(), missing);
+}
+
+/// Takes a token out of the file and has the server read it again.
+async fn revoke(set: &Set, token: &str) {
+    let path = set.stage.path("tokens.json");
+    let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    file["tokens"].as_object_mut().unwrap().remove(token).unwrap();
+    std::fs::write(&path, file.to_string()).unwrap();
+    let sources = proxward::config::Sources::of(&set.stage.args(&[]));
+    let reloader = proxward::config::Reloader::new(sources, set.server.app.live.clone(), None);
+    reloader.reload().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_12_an_approval_stands_only_while_its_giver_does() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    revoke(&set, "approver").await;
+    assert_eq!(code(set.apply(&plan).await), "approver_invalid");
+    assert_eq!(set.deletes(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_13_nothing_but_an_approved_set_is_applied() {
+    let set = Set::new().await;
+    let plan = set.plan().await;
+    assert_eq!(code(set.apply(&plan).await), "not_approved");
+    set.approver.call("approve_proxmox_change_set", approval(&plan)).await.unwrap();
+    assert_eq!(set.apply(&plan).await.unwrap()["state"], "applied");
+    assert_eq!(code(set.apply(&plan).await), "not_approved");
+    assert_eq!(set.deletes(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_16_sixty_four_applies_at_once_send_one_request() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    let calls: Vec<_> = (0..64)
+        .map(|_| {
+            let (agent, plan) = (set.agent.clone(), named(&plan));
+            tokio::spawn(async move { agent.call("apply_proxmox_change_set", plan).await })
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    let mut applied = 0;
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(result) => {
+                assert_eq!(result["state"], "applied");
+                applied += 1;
+            }
+            Err(refused) => {
+                seen.insert(refused["code"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!((applied, set.deletes()), (1, 1), "{seen:?}");
+    let allowed = BTreeSet::from(["already_applying".to_owned(), "not_approved".to_owned()]);
+    assert!(seen.is_subset(&allowed), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_18_and_19_one_pending_set_a_guest_and_keys_that_mean_one_thing() {
+    let set = Set::new().await;
+    let with_key = |purge: bool| json!({"cluster": "alpha", "vmid": VMID, "op": "destroy_guest", "purge": purge, "idempotency_key": "k1"});
+    let first = set.agent.call("plan_proxmox_destroy", with_key(false)).await.unwrap();
+    let same = set.agent.call("plan_proxmox_destroy", with_key(false)).await.unwrap();
+    assert_eq!(first["change_set_id"], same["change_set_id"]);
+    assert_eq!(code(set.agent.call("plan_proxmox_destroy", with_key(true)).await), "idempotency_key_reused");
+    let second = set.plan_of(VMID).await.unwrap_err();
+    assert_eq!(second["code"], "already_pending");
+    assert!(
+        second["message"].as_str().unwrap().contains(first["change_set_id"].as_str().unwrap()),
+        "{second}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_20_what_moved_since_the_plan_refuses_and_is_named() {
+    for (key, value, field) in
+        [("memory", "4096", "config_digest"), ("hostname", "renamed", "name"), ("tags", "dev;more", "tags")]
+    {
+        let set = Set::new().await;
+        let plan = set.approved().await;
+        set.stage.alpha().set_option(VMID, key, Some(value)).unwrap();
+        let refused = set.apply(&plan).await.unwrap_err();
+        assert_eq!(refused["code"], "fingerprint_moved", "{key}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains(field), "{key}: {refused}");
+        assert_eq!(set.deletes(), 0, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_20_a_guest_that_only_changed_its_node_is_found_there() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    set.stage.alpha().migrate(VMID, "pve2").unwrap();
+    let applied = set.apply(&plan).await.unwrap();
+    assert_eq!(applied["state"], "applied", "{applied}");
+    assert!(applied["steps"][0]["upid"].as_str().unwrap().starts_with("UPID:pve2:"), "{applied}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_21_a_guest_made_anew_under_the_same_number_is_not_the_one_approved() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    set.stage.alpha().recreate(VMID).unwrap();
+    let refused = set.apply(&plan).await.unwrap_err();
+    assert_eq!(refused["code"], "fingerprint_moved", "{refused}");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("last_life_task") && message.contains("hardware"), "{message}");
+    assert_eq!(set.deletes(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_25_and_27_a_lost_answer_is_looked_up_and_never_sent_again() {
+    let lost = |body: &str| Action::Raw(bytes::Bytes::from(body.to_owned()));
+    for (name, action, state) in [
+        ("answer cut off", Action::DropAfter, "applied"),
+        ("cut in the middle", Action::Truncate, "applied"),
+        ("no data", lost(r#"{"data":null}"#), "applied"),
+        ("no task id", lost(r#"{"data":"OK"}"#), "applied"),
+        ("no JSON", lost("<html>"), "applied"),
+        ("request cut off", Action::DropBefore, "unknown"),
+        (
+            "proxy gave up",
+            Action::Status { code: 596, reason: "Connection timed out".into(), body: String::new() },
+            "unknown",
+        ),
+    ] {
+        let set = Set::new().await;
+        let plan = set.approved().await;
+        set.stage.alpha().inject(Fault::once("DELETE", DELETE, action));
+        let end = set.apply(&plan).await.unwrap();
+        assert_eq!(end["state"], state, "{name}: {end}");
+        assert_eq!(set.deletes(), 1, "{name}");
+        assert_eq!(set.stage.alpha().guest_exists(VMID), state == "unknown", "{name}");
+        assert_eq!(code(set.apply(&plan).await), "not_approved", "{name}");
+        assert_eq!(set.deletes(), 1, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_27_a_plain_refusal_is_a_failure_and_nothing_more_is_sent() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    let refusal = Action::Status {
+        code: 500,
+        reason: "CT is locked (backup)".into(),
+        body: r#"{"data":null,"message":"CT is locked (backup)\n"}"#.into(),
+    };
+    set.stage.alpha().inject(Fault::once("DELETE", DELETE, refusal));
+    let end = set.apply(&plan).await.unwrap();
+    assert_eq!(end["state"], "failed", "{end}");
+    assert!(end["ended"]["note"].as_str().unwrap().contains("CT is locked (backup)"), "{end}");
+    assert_eq!(set.deletes(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_30_warnings_are_success_and_shown_anything_else_is_failure() {
+    for (exit, state, shown) in [
+        (TaskExit::Warnings(2), "applied", "WARNINGS: 2"),
+        (TaskExit::Failed("storage is gone".into()), "failed", "failed: storage is gone"),
+    ] {
+        let set = Set::new().await;
+        let plan = set.approved().await;
+        set.stage.alpha().next_task_exit(exit);
+        let end = set.apply(&plan).await.unwrap();
+        assert_eq!((&end["state"], &end["steps"][0]["outcome"]), (&state.into(), &shown.into()), "{end}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_41_what_could_never_be_applied_is_not_planned() {
+    let mut stage = Stage::new().await;
+    let without =
+        |tool: &str| -> Vec<&'static str> { AGENT.tools.iter().copied().filter(|t| *t != tool).collect() };
+    stage.token("no-scope", Rights { tools: &without("delete_container"), ..AGENT });
+    stage.token("no-tier", Rights { actions: &["read", "low"], ..AGENT });
+    stage.token("elsewhere", Rights { guests: &["vmid:100-199"], ..AGENT });
+    let set = Set::of(stage).await;
+    for (vmid, expected) in
+        [(202, "plan_impossible"), (204, "protected"), (203, "protected"), (999, "authorization_failed")]
+    {
+        assert_eq!(code(set.plan_of(vmid).await), expected, "{vmid}");
+    }
+    let arguments = json!({"cluster": "alpha", "vmid": VMID, "op": "destroy_guest"});
+    for (token, expected) in [
+        ("no-scope", "insufficient_scope"),
+        ("no-tier", "insufficient_scope"),
+        ("elsewhere", "authorization_failed"),
+    ] {
+        let client = set.stage.client(set.server.address, token);
+        assert_eq!(code(client.call("plan_proxmox_destroy", arguments.clone()).await), expected, "{token}");
+    }
+    for (key, value) in [("lock", "backup"), ("protection", "1")] {
+        set.stage.alpha().set_option(VMID, key, Some(value)).unwrap();
+        let refused = code(set.plan_of(VMID).await);
+        assert!(["plan_impossible", "protected"].contains(&refused.as_str()), "{key}: {refused}");
+        set.stage.alpha().set_option(VMID, key, None).unwrap();
+    }
+    assert_eq!(set.stage.alpha().mutations(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gr_10_absent_and_not_yours_are_the_same_bytes() {
+    let mut stage = Stage::new().await;
+    stage.token("narrow", Rights { guests: &["vmid:100-199"], ..AGENT });
+    let set = Set::of(stage).await;
+    let client = set.stage.client(set.server.address, "narrow");
+    for tool in ["get_guest_status", "start_vm", "stop_vm", "plan_proxmox_destroy", "proxmox_upload_link"] {
+        let mut bodies = BTreeSet::new();
+        for vmid in [201, 999] {
+            let mut arguments = json!({"cluster": "alpha", "vmid": vmid});
+            if tool == "plan_proxmox_destroy" {
+                arguments["op"] = "destroy_guest".into();
+            }
+            if tool == "proxmox_upload_link" {
+                arguments["dest"] = "/root/x".into();
+            }
+            let answer = client.rpc("tools/call", json!({"name": tool, "arguments": arguments})).await;
+            bodies.insert((answer.status, answer.body));
+        }
+        assert_eq!(bodies.len(), 1, "{tool}: {bodies:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pw_02_a_guest_that_became_protected_since_the_approval_is_not_destroyed() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    set.stage.alpha().set_tags(VMID, &["dev", "Protected"]).unwrap();
+    assert_eq!(code(set.apply(&plan).await), "denied");
+    assert_eq!(set.deletes(), 0);
+}
