@@ -1,6 +1,8 @@
-//! How a change ended is in the audit trail, whoever still waits for the answer.
+//! Nothing changes without a record before it, and how it ended is recorded whoever still waits for the answer.
 
 mod support;
+
+use std::io::Write;
 
 use lab::{Action, Fault};
 use serde_json::json;
@@ -31,4 +33,23 @@ async fn au_02_a_change_whose_caller_left_is_recorded_before_the_server_stops() 
     assert!(records[outcome]["upid"].as_str().is_some_and(|upid| upid.starts_with("UPID:")), "{records:#?}");
     assert_eq!(records.iter().position(|r| r["event"] == "stop"), Some(records.len() - 1));
     assert!(outcome < records.len() - 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn au_01_an_approval_that_cannot_be_recorded_is_not_made() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    let arguments = json!({"cluster": "alpha", "vmid": 201, "op": "destroy_guest"});
+    let plan = stage.client(server.address, "agent").call("plan_proxmox_destroy", arguments).await.unwrap();
+    // Somebody else writes to the trail, so that nothing more is written to it.
+    let trail = std::fs::OpenOptions::new().append(true).open(stage.path("state/audit.jsonl"));
+    trail.unwrap().write_all(b"?").unwrap();
+    let approver = stage.client(server.address, "approver");
+    let approval =
+        json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": 201});
+    let refused = approver.call("approve_proxmox_change_set", approval).await.unwrap_err();
+    assert_eq!(refused["code"], "audit_unavailable", "{refused}");
+    let set = json!({"change_set_id": plan["change_set_id"]});
+    assert_eq!(approver.call("get_proxmox_change_set", set).await.unwrap()["state"], "planned");
+    server.stop().await;
 }

@@ -9,7 +9,6 @@ use super::call::{Call, Permitted};
 use super::failure::ToolFailure;
 use super::step::CallFuture;
 use crate::audit::Event;
-use crate::catalog::Addresses;
 
 /// Runs handlers: reads in the caller's own future, mutations in a tracked task of their own behind a durable audit record.
 #[derive(Debug, Clone)]
@@ -31,12 +30,14 @@ impl Service<Call<Permitted>> for Dispatch {
         }
         Box::pin(async move {
             let app = context.app.clone();
-            // A change set writes its own attempt, at the step that dispatches.
-            if !matches!(spec.addresses, Addresses::ChangeSet) {
-                let record =
-                    super::audit::record_of(&context, Event::ToolAttempt, spec.name(), spec.rule.tier);
-                app.audit.append_durable(record).await.map_err(|_| audit_down())?;
+            // Also for change sets: planning and approving change the store, and an apply writes an attempt of its own at the
+            // step that dispatches, when it is known what will be sent.
+            let mut record =
+                super::audit::record_of(&context, Event::ToolAttempt, spec.name(), spec.rule.tier);
+            if let Some(Value::String(set)) = arguments.get("change_set_id") {
+                record = record.argument("change_set_id", set.clone());
             }
+            app.audit.append_durable(record).await.map_err(|_| audit_down())?;
             // The caller's future only waits: when the caller goes away the work and its bookkeeping still finish.
             let work = (spec.handler)(context, permit, target, arguments);
             match app.tracker.spawn(work).await {
