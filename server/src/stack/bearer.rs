@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use authz::{Lookup, Principal};
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use mcp_wire::http::Refusal;
 use sha2::Sha256;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::app::App;
 use crate::audit::{Event, Record};
@@ -27,6 +28,15 @@ const MAX_REMEMBERED: usize = 10_000;
 const REALM: &str = "proxward";
 
 type CacheKey = [u8; 32];
+
+/// What a token with a known argon2id entry meets.
+#[derive(Debug)]
+enum Turn {
+    /// It was verified before under this configuration.
+    Remembered(Arc<Principal>),
+    /// It may be hashed now, while this is held.
+    Check(OwnedSemaphorePermit),
+}
 
 /// Authenticates requests.
 #[derive(Debug)]
@@ -85,16 +95,13 @@ impl Bearer {
             Lookup::Refused(refusal) => Err(self.refuse(app, snapshot, peer, refusal.code()).await),
             Lookup::Argon2(candidate) => {
                 let key = self.cache_key(token);
-                if let Some(principal) = self.recall(&key, snapshot.generation)
-                    && !principal.is_expired(now)
-                {
-                    return Ok(principal);
-                }
-                let allowed = per_minute(snapshot);
-                if self.failures.exhausted(peer, allowed, app.clock.monotonic()) {
-                    return Err(too_many());
-                }
-                let permit = self.argon2.clone().acquire_owned().await.map_err(|_| too_many())?;
+                let clock = || app.clock.monotonic();
+                let turn = self.turn(&key, snapshot.generation, peer, per_minute(snapshot), clock).await?;
+                let permit = match turn {
+                    // Its expiry is checked at every call, too: `lookup` just did.
+                    Turn::Remembered(principal) => return Ok(principal),
+                    Turn::Check(permit) => permit,
+                };
                 let token = zeroize_on_drop(token);
                 let verified = tokio::task::spawn_blocking(move || {
                     let _permit = permit;
@@ -113,6 +120,28 @@ impl Bearer {
         }
     }
 
+    /// A token's turn at the slow hash, unless it was verified before. What decided before the wait is looked at again after
+    /// it: of a burst that one address sends at once, no more is hashed than its share, and of many calls with one good token
+    /// only the first.
+    async fn turn(
+        &self,
+        key: &CacheKey,
+        generation: u64,
+        peer: IpAddr,
+        allowed: u32,
+        clock: impl Fn() -> Duration,
+    ) -> Result<Turn, Refusal> {
+        let settled = || match self.recall(key, generation) {
+            Some(principal) => Some(Ok(Turn::Remembered(principal))),
+            None => self.failures.exhausted(peer, allowed, clock()).then(|| Err(too_many())),
+        };
+        if let Some(settled) = settled() {
+            return settled;
+        }
+        let permit = self.argon2.clone().acquire_owned().await.map_err(|_| too_many())?;
+        settled().unwrap_or(Ok(Turn::Check(permit)))
+    }
+
     /// One answer for every wrong token; the audit knows which it was. A flood is counted, not written line by line.
     async fn refuse(&self, app: &App, snapshot: &Snapshot, peer: IpAddr, code: &str) -> Refusal {
         if !self.failures.failure(peer, per_minute(snapshot), app.clock.monotonic()) {
@@ -128,7 +157,10 @@ impl Bearer {
         if let Err(error) = app.audit.append(record).await {
             tracing::error!(%error, "a refused login could not be audited");
         }
-        Refusal::unauthorized(REALM, "the bearer token is not valid; ask the operator of this server for one")
+        Refusal::invalid_token(
+            REALM,
+            "the bearer token is not valid; ask the operator of this server for one",
+        )
     }
 
     fn cache_key(&self, token: &str) -> CacheKey {
@@ -225,6 +257,49 @@ mod tests {
         );
         for value in ["abc", "Basic abc", "Bearer\tabc"] {
             assert_eq!(token_of(&headers(&[value])).unwrap_err().status, StatusCode::UNAUTHORIZED, "{value}");
+        }
+    }
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    /// Everything that waits for the hash, with the hash's permits taken.
+    async fn waiting(
+        bearer: &Arc<Bearer>,
+        calls: u8,
+        key: impl Fn(u8) -> CacheKey,
+    ) -> (Vec<tokio::task::JoinHandle<Result<Turn, Refusal>>>, OwnedSemaphorePermit) {
+        let all = u32::try_from(bearer.argon2.available_permits()).unwrap();
+        let taken = bearer.argon2.clone().acquire_many_owned(all).await.unwrap();
+        let calls = (0..calls)
+            .map(|n| {
+                let (bearer, key) = (bearer.clone(), key(n));
+                tokio::spawn(async move { bearer.turn(&key, 1, PEER, 20, || Duration::from_secs(9)).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        (calls, taken)
+    }
+
+    #[tokio::test]
+    async fn tk_01_a_burst_that_waits_for_the_hash_is_held_to_its_address_share() {
+        let bearer = Arc::new(Bearer::new(false).unwrap());
+        let (calls, taken) = waiting(&bearer, 60, |n| [n; 32]).await;
+        // Meanwhile the address has failed as often as it may.
+        assert!((0..20).all(|_| bearer.failures.failure(PEER, 20, Duration::from_secs(9))));
+        drop(taken);
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+
+    #[tokio::test]
+    async fn tk_02_calls_that_wait_with_one_good_token_cost_one_hash() {
+        let bearer = Arc::new(Bearer::new(false).unwrap());
+        let (calls, taken) = waiting(&bearer, 60, |_| [7; 32]).await;
+        bearer.remember([7; 32], 1, Arc::new(Principal::anonymous_reader()));
+        drop(taken);
+        for call in calls {
+            assert!(matches!(call.await.unwrap().unwrap(), Turn::Remembered(_)));
         }
     }
 }
