@@ -392,3 +392,27 @@ async fn pw_02_a_guest_that_became_protected_since_the_approval_is_not_destroyed
     assert_eq!(code(set.apply(&plan).await), "denied");
     assert_eq!(set.deletes(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_37_and_38_pending_plans_and_destructive_applies_are_bounded_by_policy() {
+    let mut policy = support::roomy();
+    policy["limits"]["destructive_applies_per_hour"] = 1.into();
+    policy["limits"]["pending_changes_per_planner"] = 1.into();
+    let set = Set::of(Stage::with_policy(policy).await).await;
+    let plan = set.approved().await;
+    assert_eq!(code(set.plan_of(104).await), "too_many_pending");
+    // What is refused before anything is sent costs no turn.
+    set.stage.alpha().set_tags(VMID, &["dev", "protected"]).unwrap();
+    assert_eq!(code(set.apply(&plan).await), "denied");
+    set.stage.alpha().set_tags(VMID, &["dev"]).unwrap();
+    assert_eq!(set.apply(&plan).await.unwrap()["state"], "applied");
+    let second = set.plan_of(104).await.unwrap();
+    let approval =
+        json!({"change_set_id": second["change_set_id"], "digest": second["digest"], "confirm_vmid": 104});
+    set.approver.call("approve_proxmox_change_set", approval).await.unwrap();
+    let refused = set.apply(&second).await.unwrap_err();
+    assert_eq!(refused["code"], "rate_limited", "{refused}");
+    assert_eq!(set.deletes(), 1);
+    let still = set.agent.call("get_proxmox_change_set", named(&second)).await.unwrap();
+    assert_eq!(still["state"], "approved", "nothing was spent");
+}

@@ -8,9 +8,10 @@ mod runner;
 mod store;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use changeset::{ApprovalKey, ChangeSet, ChangeSetId, StoreError, Timing};
 use jiff::Timestamp;
@@ -34,8 +35,8 @@ pub struct Changes {
     store: StoreThread,
     key: ApprovalKey,
     timing: Timing,
-    limits: changeset::store::Limits,
     locks: Arc<Mutex<TargetLocks>>,
+    dispatches: Arc<Mutex<HashMap<String, VecDeque<Duration>>>>,
     observer: Option<Observer>,
 }
 
@@ -59,14 +60,7 @@ pub enum ChangesError {
 impl Changes {
     /// Over a store, with the approval key and the timing of look-ups.
     pub fn new(store: StoreThread, key: ApprovalKey, timing: Timing, observer: Option<Observer>) -> Self {
-        Self {
-            store,
-            key,
-            timing,
-            limits: changeset::store::Limits::default(),
-            locks: Arc::default(),
-            observer,
-        }
+        Self { store, key, timing, locks: Arc::default(), dispatches: Arc::default(), observer }
     }
 
     /// The set of that name as it stands at `now`: one that is overdue is expired on the way.
@@ -122,6 +116,39 @@ impl Changes {
         match self.store.with(|store| store.poisoned().map(str::to_owned)).await {
             Ok(reason) => reason,
             Err(closed) => Some(closed.to_string()),
+        }
+    }
+
+    /// Takes one of the destructive requests that a cluster may be sent within an hour, at monotonic time `now`. A runaway
+    /// agent with a willing approver is slowed down to a pace at which somebody notices.
+    ///
+    /// # Errors
+    /// How long until the next one is free.
+    fn take_turn(&self, cluster: &str, per_hour: u64, now: Duration) -> Result<(), Duration> {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut dispatches = self.dispatches.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = dispatches.entry(cluster.to_owned()).or_default();
+        while recent.front().is_some_and(|at| now.saturating_sub(*at) >= HOUR) {
+            recent.pop_front();
+        }
+        match recent.front() {
+            Some(oldest) if recent.len() as u64 >= per_hour => {
+                Err(HOUR.saturating_sub(now.saturating_sub(*oldest)))
+            }
+            _ => {
+                recent.push_back(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives back a turn that was taken at `taken`: nothing was sent.
+    fn give_back_turn(&self, cluster: &str, taken: Duration) {
+        let mut dispatches = self.dispatches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recent) = dispatches.get_mut(cluster)
+            && let Some(at) = recent.iter().position(|at| *at == taken)
+        {
+            recent.remove(at);
         }
     }
 

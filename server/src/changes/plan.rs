@@ -147,7 +147,12 @@ impl Changes {
             created: app.clock.now(),
         })?;
         let set = ChangeSet::create(plan, &self.key);
-        let limits = self.limits;
+        let limits = &snapshot.policy.limits;
+        let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        let limits = changeset::store::Limits {
+            pending_per_planner: count(limits.pending_changes_per_planner),
+            pending_total: count(limits.pending_changes),
+        };
         let stored = set.clone();
         // The record comes first: a plan that nobody can trace back must not exist.
         let audit = record(&set, Event::ChangePlan, &set.plan().planner().token, &request.request_id)

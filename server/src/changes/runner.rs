@@ -84,6 +84,8 @@ pub enum ApplyEnd {
     Ran(Box<ChangeSet>),
     /// Nothing was sent.
     Refused(ApplyRefusal),
+    /// Nothing was sent: the cluster has had its destructive requests for this hour. So long until the next.
+    Limited(Duration),
 }
 
 /// Who applies, and under which name the audit knows the call.
@@ -117,9 +119,23 @@ impl Changes {
         let Some(_lock) = self.try_lock(&target.cluster, &target.key) else {
             return ApplyEnd::Refused(ApplyRefusal::AlreadyApplying);
         };
+        let turn = if set.state() == changeset::State::Approved && set.plan().tier_destructive() {
+            let per_hour = app.live.load().policy.limits.destructive_applies_per_hour;
+            let now = app.clock.monotonic();
+            if let Err(wait) = self.take_turn(&target.cluster, per_hour, now) {
+                return ApplyEnd::Limited(wait);
+            }
+            Some(now)
+        } else {
+            None
+        };
         let (machine, effect) =
             Apply::begin(set.clone(), applier.actor.clone(), &self.key, self.timing, app.clock.now());
-        self.drive(app, set, Machine::Apply(Box::new(machine), applier), effect).await
+        let end = self.drive(app, set, Machine::Apply(Box::new(machine), applier), effect).await;
+        if let (ApplyEnd::Refused(_), Some(taken)) = (&end, turn) {
+            self.give_back_turn(&target.cluster, taken);
+        }
+        end
     }
 
     /// Finds out what became of a set that was being applied when the server stopped.

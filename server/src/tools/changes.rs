@@ -191,6 +191,13 @@ pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> Handler
     match end {
         ApplyEnd::Ran(set) => Ok(changes::view(&set)),
         ApplyEnd::Refused(refusal) => Err(apply_refused(&refusal, id)),
+        ApplyEnd::Limited(wait) => Err(ToolFailure::new(
+            "rate_limited",
+            format!(
+                "this cluster has had as many destructive changes as the operator allows in an hour; try again in {} minutes",
+                wait.as_secs() / 60 + 1
+            ),
+        )),
     }
 }
 
