@@ -156,19 +156,12 @@ async fn the_python_sdk_works_over_https_with_an_authority_of_its_own() {
 async fn the_python_sdk_works_over_stdio() {
     let Some(python) = python() else { return };
     let stage = stage().await;
-    let flags = ["-t", "stdio", "--stdio-principal", "agent", "--transfer-listen", "127.0.0.1:0"];
+    let flags = ["--stdio-principal", "agent", "--transfer-listen", "127.0.0.1:0"];
     for (mode, revision, stopped) in MODES {
         let mut job = job(mode, stopped);
         job["command"] = env!("CARGO_BIN_EXE_proxward").into();
-        job["args"] = over_stdio(&stage, &flags).into();
+        job["args"] = stage.stdio_line(&flags).into();
         check(&stage, mode, revision, stopped, "http", &run(&python, &job, &[]));
     }
     proxward::audit::verify(&stage.path("state/audit.jsonl")).unwrap();
-}
-
-/// The command line over stdio: the stage's own, without what concerns HTTP.
-fn over_stdio(stage: &Stage, flags: &[&str]) -> Vec<String> {
-    let line = stage.command_line(flags);
-    let at = line.iter().position(|word| word == "-t").unwrap();
-    [&line[..at], &line[at + 4..]].concat()
 }

@@ -16,16 +16,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{AGENT, Rights, Stage, path_of, request, send};
 
-/// The command line over stdio, with `more` flags.
-fn over_stdio(stage: &Stage, more: &[&str]) -> Vec<String> {
-    // The stage's own line is for HTTP; a later flag cannot take that back.
-    let line = stage.command_line(more);
-    let at = line.iter().position(|word| word == "-t").unwrap();
-    [&line[..at], &line[at + 4..]].concat()
-}
-
 fn client(stage: &Stage, more: &[&str]) -> StdioClient {
-    StdioClient::start(&over_stdio(stage, more))
+    StdioClient::start(&stage.stdio_line(more))
 }
 
 /// Every file below a directory with its content.
@@ -90,7 +82,7 @@ async fn cs_35_starting_over_stdio_takes_no_lock_and_writes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stdout_carries_frames_only_however_much_is_logged() {
     let stage = Stage::new().await;
-    let mut line = command(&over_stdio(&stage, &["--stdio-principal", "agent"]));
+    let mut line = command(&stage.stdio_line(&["--stdio-principal", "agent"]));
     let mut client = StdioClient::spawn(line.env("RUST_LOG", "trace"));
     probe(&mut client);
     client.call("get_nodes", json!({"cluster": "alpha"})).unwrap();

@@ -110,11 +110,20 @@ impl Connection {
         }
         match self.tls.clone() {
             None => self.http(TokioIo::new(stream)).await,
-            Some(acceptor) => match tokio::time::timeout(HEAD_DEADLINE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => self.http(TokioIo::new(stream)).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
-            },
+            Some(acceptor) => {
+                let mut closing = self.closing.clone();
+                let handshake = tokio::time::timeout(HEAD_DEADLINE, acceptor.accept(stream));
+                let shaken = tokio::select! {
+                    shaken = handshake => shaken,
+                    // Nothing was asked yet, so there is nothing to finish.
+                    _ = closing.wait_for(|closing| *closing) => return,
+                };
+                match shaken {
+                    Ok(Ok(stream)) => self.http(TokioIo::new(stream)).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                }
+            }
         }
     }
 

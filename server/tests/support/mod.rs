@@ -161,25 +161,28 @@ impl Stage {
         &self.tokens[name]
     }
 
-    /// The command line of a server on this stage, with `more` flags.
+    /// The command line of a server over HTTP on this stage, with `more` flags.
     pub fn command_line(&self, more: &[&str]) -> Vec<String> {
-        let file = |name: &str| self.path(name).display().to_string();
-        let mut line: Vec<String> =
-            ["serve", "-t", "streamable-http", "-p", "0"].iter().map(|s| (*s).to_owned()).collect();
-        line.extend([
-            "--clusters-file".to_owned(),
-            file("clusters.json"),
-            "--tokens-file".to_owned(),
-            file("tokens.json"),
-        ]);
-        line.extend([
-            "--waivers-file".to_owned(),
-            file("waivers.json"),
-            "--state-dir".to_owned(),
-            file("state"),
-        ]);
-        line.extend(more.iter().map(|s| (*s).to_owned()));
-        line
+        self.line(&["serve", "-t", "streamable-http", "-p", "0"], more)
+    }
+
+    /// The command line of a server over stdio on this stage, with `more` flags.
+    pub fn stdio_line(&self, more: &[&str]) -> Vec<String> {
+        self.line(&["serve"], more)
+    }
+
+    fn line(&self, verb: &[&str], more: &[&str]) -> Vec<String> {
+        let files = [
+            ("--clusters-file", "clusters.json"),
+            ("--tokens-file", "tokens.json"),
+            ("--waivers-file", "waivers.json"),
+            ("--state-dir", "state"),
+        ];
+        let files = files
+            .into_iter()
+            .flat_map(|(flag, name)| [flag.to_owned(), self.path(name).display().to_string()]);
+        let verb = verb.iter().map(|s| (*s).to_owned());
+        verb.chain(files).chain(more.iter().map(|s| (*s).to_owned())).collect()
     }
 
     pub fn args(&self, more: &[&str]) -> ServeArgs {
