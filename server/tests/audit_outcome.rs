@@ -53,3 +53,22 @@ async fn au_01_an_approval_that_cannot_be_recorded_is_not_made() {
     assert_eq!(approver.call("get_proxmox_change_set", set).await.unwrap()["state"], "planned");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_27_a_change_in_doubt_is_sent_once_and_its_caller_is_told_to_look() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    stage.alpha().stop(100).unwrap();
+    let start = "/nodes/{node}/qemu/{vmid}/status/start";
+    // The node asked lost the other one after it had passed the request on.
+    let lost = Action::Status { code: 596, reason: "Broken pipe".to_owned(), body: String::new() };
+    let struck = stage.alpha().inject(Fault::always("POST", start, lost));
+    let agent = stage.client(server.address, "agent");
+    let refused = agent.call("start_vm", json!({"cluster": "alpha", "vmid": 100})).await.unwrap_err();
+    assert_eq!((&refused["code"], &refused["effect"]), (&"outcome_unknown".into(), &"unknown".into()));
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("may have taken effect") && !message.contains("try again"), "{message}");
+    assert_eq!(struck.strikes(), 1);
+    server.stop().await;
+    assert!(stage.audit().iter().any(|r| r["event"] == "tool.outcome" && r["outcome"] == "outcome_unknown"));
+}

@@ -2,7 +2,7 @@
 
 use authz::Permit;
 use proxmox_api::Upid;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
@@ -45,21 +45,15 @@ async fn answer(
     Ok(json!({"upid": upid.to_string(), "vmid": guest.vmid(), "node": guest.node()}))
 }
 
-/// A request that may have been written is never repeated, and the caller is told so.
+/// A request that may have been written is never repeated, and the caller is told so, and nothing that sounds like "try again".
 fn doubt(error: proxmox_api::Error, guest: &Guest) -> ToolFailure {
-    let unknown = matches!(error.effect(), proxmox_api::Effect::Unknown);
-    let failure = ToolFailure::from(error);
-    match failure {
-        ToolFailure::Tool(mut problem) if unknown => {
-            problem.code = "outcome_unknown";
-            problem.message = format!(
-                "{}; the request may have taken effect: read get_guest_status of {} before repeating it",
-                problem.message,
-                guest.vmid()
-            );
-            problem.detail.insert("effect".to_owned(), Value::from("unknown"));
-            ToolFailure::Tool(problem)
-        }
-        other => other,
+    if error.effect() != proxmox_api::Effect::Unknown {
+        return error.into();
     }
+    let message = format!(
+        "{}; the request may have taken effect: read get_guest_status of {} before repeating it",
+        error.message().trim_end(),
+        guest.vmid()
+    );
+    ToolFailure::new("outcome_unknown", message).with("effect", "unknown")
 }
