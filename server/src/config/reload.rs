@@ -94,6 +94,8 @@ impl Reloader {
                 Ok(ReloadReport { generation, warnings: loaded.warnings })
             }
             Err(problems) => {
+                // Before it is said, so that whoever reads the log finds it so.
+                self.live.keep(problems.clone());
                 for problem in &problems {
                     tracing::error!("{problem}");
                 }
@@ -106,11 +108,16 @@ impl Reloader {
                     .outcome("failed")
                     .generation(old.generation)
                     .detail("problems", texts);
-                self.live.keep(problems.clone());
                 self.record(record).await;
                 Err(problems)
             }
         }
+    }
+
+    /// Waits for the reload that is running, if one is; none begins while the guard lives. For the end of the server: what a
+    /// reload changed is recorded before the audit closes.
+    pub async fn pause(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
     async fn record(&self, record: Record) {

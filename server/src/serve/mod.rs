@@ -1,6 +1,7 @@
 //! Putting the parts together and serving them.
 
 mod front;
+mod heads;
 mod http;
 mod start;
 mod stdio;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 pub use start::{StartError, start_app};
 
@@ -46,7 +47,8 @@ pub struct Running {
     pub app: Arc<App>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    background: Vec<JoinHandle<()>>,
+    reloader: Arc<Reloader>,
+    background: Vec<AbortHandle>,
     _lock: crate::state_dir::StateLock,
 }
 
@@ -56,21 +58,23 @@ impl Running {
         self.stop.send_replace(true);
         // A panic of the accept loop ends it as well as a stop does.
         let _ = self.serving.await;
-        for task in &self.background {
-            task.abort();
-        }
-        wind_down(&self.app).await;
+        wind_down(&self.app, &self.reloader, &self.background).await;
     }
 }
 
-/// Lets running work finish (at most 30 s), records the stop and closes the audit trail.
-async fn wind_down(app: &App) {
+/// Lets running work finish (at most 30 s), ends what runs in the background, records the stop and closes the audit trail.
+async fn wind_down(app: &App, reloader: &Reloader, background: &[AbortHandle]) {
     if tokio::time::timeout(SHUTDOWN_WAIT, app.tracker.idle()).await.is_err() {
         tracing::warn!(
             running = app.tracker.running(),
             "stopping although work is still running; recovery looks at it at the next start"
         );
     }
+    let paused = reloader.pause().await;
+    for task in background {
+        task.abort();
+    }
+    drop(paused);
     if let Err(error) = app.audit.append(Record::new(Event::Stop)).await {
         tracing::error!(%error, "the stop could not be audited");
     }
@@ -91,9 +95,9 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     let front = front::Front::new(app.clone(), args, address)?;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(listener.serve(front, stopped));
-    let reloader = Reloader::new(sources, live, Some(app.audit.clone()));
-    let background = vec![reloads(Arc::new(reloader)), sweeps(app.clone())];
-    Ok(Running { address, app, stop, serving, background, _lock: lock })
+    let reloader = Arc::new(Reloader::new(sources, live, Some(app.audit.clone())));
+    let background = vec![reloads(reloader.clone()), sweeps(app.clone())];
+    Ok(Running { address, app, stop, serving, reloader, background, _lock: lock })
 }
 
 /// Serves until the process is told to stop.
@@ -146,16 +150,17 @@ impl StopSignals {
 }
 
 /// SIGHUP: reads the configuration again and opens the audit file anew.
-fn reloads(reloader: Arc<Reloader>) -> JoinHandle<()> {
+fn reloads(reloader: Arc<Reloader>) -> AbortHandle {
     tokio::spawn(async move {
         if let Err(error) = reloader.run().await {
             tracing::error!(%error, "SIGHUP cannot be received; the configuration will not be reloaded");
         }
     })
+    .abort_handle()
 }
 
 /// Retires expired links even when nobody presents or mints one.
-fn sweeps(app: Arc<App>) -> JoinHandle<()> {
+fn sweeps(app: Arc<App>) -> AbortHandle {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_secs(60));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -166,4 +171,5 @@ fn sweeps(app: Arc<App>) -> JoinHandle<()> {
             }
         }
     })
+    .abort_handle()
 }

@@ -44,7 +44,7 @@ pub enum StartError {
     #[error(transparent)]
     Changes(#[from] ChangesError),
     /// The listener cannot be opened.
-    #[error("cannot listen on {address}: {problem}")]
+    #[error("cannot listen on {address}: {problem}{}", listen_remedy(problem))]
     Listen {
         /// The address asked for.
         address: SocketAddr,
@@ -54,6 +54,17 @@ pub enum StartError {
     /// A fault of the system or of ours.
     #[error("{0:#}")]
     Internal(anyhow::Error),
+}
+
+fn listen_remedy(problem: &std::io::Error) -> &'static str {
+    match problem.kind() {
+        std::io::ErrorKind::AddrInUse => "; another process listens there: stop it, or choose another port",
+        std::io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose one of its own",
+        std::io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023, or let the service manager allow this one"
+        }
+        _ => "",
+    }
 }
 
 impl From<anyhow::Error> for StartError {

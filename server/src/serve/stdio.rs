@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use authz::Principal;
 use mcp_wire::{Method, Reply, Request, RpcError};
 use tokio::sync::{OnceCell, watch};
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tower::{Service, ServiceExt};
 
 use super::front::{Front, identity, request_id};
@@ -50,9 +50,11 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
         ended = serve => ended,
         () = signals.wait() => Ok(()),
     };
-    reloads.abort();
     if let Some(opened) = shared.opened.get() {
-        opened.close().await;
+        // As a server over HTTP ends.
+        opened.stop.send_replace(true);
+        opened.stop.closed().await;
+        super::wind_down(&opened.app, &shared.reloader, &[reloads, opened.sweeps.clone()]).await;
     }
     ended.map_err(|error| StartError::Internal(anyhow::anyhow!("standard input or output failed: {error}")))
 }
@@ -109,7 +111,7 @@ struct Opened {
     app: Arc<App>,
     /// Stops the listener for uploads, which holds the only receiver.
     stop: watch::Sender<bool>,
-    sweeps: JoinHandle<()>,
+    sweeps: AbortHandle,
     _lock: StateLock,
 }
 
@@ -184,16 +186,6 @@ impl Shared {
         }
         let sweeps = super::sweeps(app.clone());
         Ok(Opened { app, stop, sweeps, _lock: lock })
-    }
-}
-
-impl Opened {
-    /// Ends what the first call began, as a server over HTTP does.
-    async fn close(&self) {
-        self.stop.send_replace(true);
-        self.stop.closed().await;
-        self.sweeps.abort();
-        super::wind_down(&self.app).await;
     }
 }
 
