@@ -1,7 +1,6 @@
 //! Putting the parts together and serving them.
 
 mod front;
-mod heads;
 mod http;
 mod start;
 mod stdio;
