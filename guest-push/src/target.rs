@@ -19,14 +19,14 @@ pub struct SshTarget {
 }
 
 impl SshTarget {
-    /// `root` at port 22 of a host, with `/var/lib/proxward-staging` as staging directory.
+    /// `root` at port 22 of a host, with `/var/tmp/proxward` as staging directory.
     pub fn new(host: impl Into<String>) -> Self {
         Self {
             host: host.into(),
             port: 22,
             user: "root".to_owned(),
             sudo: false,
-            staging_dir: "/var/lib/proxward-staging".to_owned(),
+            staging_dir: "/var/tmp/proxward".to_owned(),
         }
     }
 }

@@ -13,7 +13,7 @@ fn outcome_output() -> serde_json::Value {
         (
             "state",
             "string",
-            "pending, running, or the outcome: ok, failed, aborted_by_client, voided, expired",
+            "pending, running, or the outcome: ok, failed, aborted_by_client, aborted, voided, expired",
         ),
         ("bytes", "integer", "bytes received so far, or in all"),
         ("sha256", "string", "of the bytes, as they arrived in the guest"),

@@ -260,7 +260,7 @@ impl ClusterReader<'_, '_, '_> {
         if id_text.starts_with("root@pam!") {
             self.findings.warn(
                 &id_at,
-                "root@pam bypasses PVE's own access control; make a user with a role of its own (`proxward role` prints it)",
+                "root@pam bypasses PVE's own access control; make a user of the pve realm with a role of its own that holds only what the tools need",
             );
         }
         match ApiToken::new(id_text, secret) {

@@ -142,7 +142,8 @@ pub async fn start_app(
     )?;
     let store = SqliteStore::open(args.state_db())?;
     let snapshot = live.load();
-    let timing = Timing { settle: snapshot.policy.limits.recovery_settle(), ..Timing::default() };
+    let limits = &snapshot.policy.limits;
+    let timing = Timing { settle: limits.recovery_settle(), give_up: limits.recovery_give_up() };
     let key = ApprovalKey::new(*keys.approval.expose());
     let store = StoreThread::start(store)
         .map_err(|error| anyhow::anyhow!("no thread for the state store: {error}"))?;
@@ -164,8 +165,8 @@ pub async fn start_app(
         .detail("version", env!("CARGO_PKG_VERSION"))
         .detail("keys_made", keys.made.join(","));
     app.audit.append_durable(record).await?;
-    if keys.made.contains(&Keys::APPROVAL_FILE) {
-        tracing::warn!("a new approval key was made: approvals that were open, if any, are void");
+    if keys.made.contains(&Keys::APPROVAL_FILE) && app.changes.any().await? {
+        tracing::warn!("the approval key was lost and a new one made: approvals that were open are void");
     }
     let recovering = app.changes.recover_all(&app).await?;
     if recovering > 0 {

@@ -3,11 +3,12 @@
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use authz::Tier;
+use authz::{Permit, Tier};
 use serde_json::Value;
 use tower::{Layer, Service};
 
 use super::call::{Call, CallContext, Named, Via};
+use super::dispatch::audit_down;
 use super::failure::ToolFailure;
 use super::step::CallFuture;
 use crate::audit::{Event, Record};
@@ -123,6 +124,20 @@ impl Drop for Ended {
             tracing::error!(%error, tool = self.spec_name, "a call could not be audited");
         }
     }
+}
+
+/// Records that an operator's waiver or lab mode took a guest's protection away for this call. Nothing is done under a lift that
+/// is not on record.
+pub(crate) async fn record_lift(
+    context: &CallContext,
+    op: &str,
+    tier: Tier,
+    permit: &Permit,
+) -> Result<(), ToolFailure> {
+    let Some(lift) = permit.lift() else { return Ok(()) };
+    context.trail.note(|facts| facts.protection = Some(format!("lifted: {lift}")));
+    let record = record_of(context, Event::ProtectionLifted, op, tier).allowed().reason(lift.to_string());
+    context.app.audit.append_durable(record).await.map(|_| ()).map_err(|_| audit_down())
 }
 
 /// A record with everything the call's trail knows.

@@ -22,7 +22,7 @@ use mcp_wire::{Method, Reply, Request, RpcError, ToolResult};
 use serde_json::{Map, Value};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-pub(crate) use audit::record_of as audit_record;
+pub(crate) use audit::{record_lift, record_of as audit_record};
 pub use call::{Admitted, Call, CallContext, Caller, Facts, Named, Permitted, Trail, Validated, Via};
 pub(crate) use dispatch::audit_down;
 pub use failure::{Problem, ToolFailure};

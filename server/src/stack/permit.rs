@@ -6,6 +6,7 @@ use std::sync::Arc;
 use authz::{Denial, Overrides, Permit};
 use serde_json::Value;
 
+use super::audit::record_lift;
 use super::call::{Admitted, Call, CallContext, Permitted};
 use super::failure::ToolFailure;
 use super::step::Step;
@@ -89,7 +90,9 @@ async fn decide_guest(
             Err(denial) => denial.code().to_owned(),
         });
     });
-    Ok((decided?, guest))
+    let permit = decided?;
+    record_lift(context, spec.name(), spec.rule.tier, &permit).await?;
+    Ok((permit, guest))
 }
 
 fn right_kind(spec: &ToolSpec, kinds: GuestKinds, guest: &Guest) -> Result<(), ToolFailure> {

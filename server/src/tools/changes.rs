@@ -10,9 +10,9 @@ use serde::Deserialize;
 use super::power::guest_of;
 use crate::audit::Event;
 use crate::catalog::{HandlerResult, Target};
-use crate::changes::{self, Applier, ApplyEnd, Changes, ChangesError, Moved, PlanRequest};
+use crate::changes::{self, Applier, ApplyEnd, Changes, ChangesError, Moved, PlanRefusal, PlanRequest};
 use crate::resolve::{Freshness, ResolveError};
-use crate::stack::{CallContext, ToolFailure, Via, audit_record};
+use crate::stack::{CallContext, ToolFailure, Via, audit_record, record_lift};
 
 /// How long an apply is waited for before the caller gets the task to follow.
 const APPLY_WAIT: Duration = Duration::from_secs(40);
@@ -88,6 +88,7 @@ pub async fn plan_destroy(
     let name = caller.principal.name();
     let permit =
         authz::decide(admitted, &guest.facts, "destroy_guest", name, &cluster.protection, &overrides, now)?;
+    record_lift(ctx, "destroy_guest", authz::Tier::Destructive, &permit).await?;
     let request = PlanRequest {
         planner: actor(ctx),
         purge: args.purge.unwrap_or(false),
@@ -100,7 +101,10 @@ pub async fn plan_destroy(
         .changes
         .plan_destroy(&ctx.app, &caller.snapshot, cluster, guest, permit, request)
         .await
-        .map_err(|refusal| ToolFailure::new(refusal.code(), refusal.to_string()))?;
+        .map_err(|refusal| match refusal {
+            PlanRefusal::Cluster(error) => error.into(),
+            other => ToolFailure::new(other.code(), other.to_string()),
+        })?;
     ctx.trail.note(|facts| facts.change_set = Some(set.id().to_string()));
     Ok(changes::view(&set))
 }

@@ -97,9 +97,19 @@ pub async fn upload_link(
         .ok_or_else(|| ToolFailure::new("guest_unreadable", "the guest's configuration could not be read"))?;
     let pusher = crate::transfer_http::pusher(cluster, guest.node())
         .ok_or_else(|| ToolFailure::new("no_ssh", crate::transfer_http::no_ssh(cluster, guest.node())))?;
-    pusher.check().await.map_err(|error| {
-        ToolFailure::new("node_unreachable", format!("node {} cannot take uploads: {error}", guest.node()))
-    })?;
+    if let Err(error) = pusher.check().await {
+        if let guest_push::PushErrorKind::HostKey { .. } = error.kind() {
+            let record = audit_record(ctx, Event::HostKeyMismatch, "proxmox_upload_link", authz::Tier::Low)
+                .denied("host_key", error.to_string());
+            if let Err(error) = ctx.app.audit.append(record).await {
+                tracing::error!(%error, "a foreign host key could not be audited");
+            }
+        }
+        return Err(ToolFailure::new(
+            "node_unreachable",
+            format!("node {} cannot take uploads: {error}", guest.node()),
+        ));
+    }
 
     let binding = Binding {
         cluster: cluster.name.clone(),
@@ -133,7 +143,7 @@ pub async fn upload_link(
     Ok(json!({
         "link_id": minted.id.to_string(),
         "url": url,
-        "curl": format!("curl -fsS -T FILE '{url}'"),
+        "curl": format!("curl --fail-with-body -sS -T FILE '{url}'"),
         "expires_in": minted.expires_in.as_secs(),
         "max_bytes": args.size.unwrap_or(max_bytes),
         "next": format!("after the upload, call get_transfer with link_id {}", minted.id),

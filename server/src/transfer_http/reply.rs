@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 /// A response of this route.
 pub type Reply = Response<Full<Bytes>>;
 
-/// The one answer to every token that is not a pending link: status, headers and bytes are always these.
+/// The one answer to every token that is not a pending link, and to every path at which nothing is served: status, headers and
+/// bytes are always these.
 pub fn not_found() -> Reply {
-    error(StatusCode::NOT_FOUND, "not_found", "there is no such upload link; ask for a new one")
+    error(StatusCode::NOT_FOUND, "not_found", "nothing is served here; for an upload, ask for a new link")
 }
 
 /// Any method but the two that redeem. Says nothing about the token, which stays as it was.

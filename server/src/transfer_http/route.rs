@@ -2,11 +2,13 @@
 //! before the body, and whatever comes after the claim finds the link spent.
 
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 use transfers::{Claim, Outcome, Presented};
 
@@ -30,8 +32,13 @@ where
     B::Error: std::fmt::Display,
 {
     let Some(transfers) = app.transfers.clone() else { return reply::not_found() };
-    if request.method() != Method::PUT && request.method() != Method::POST {
+    let on_prefix = request.uri().path().starts_with(PREFIX);
+    if on_prefix && request.method() != Method::PUT && request.method() != Method::POST {
         return reply::method_not_allowed();
+    }
+    if request.version() != Version::HTTP_11 {
+        // Without chunks and `100 Continue` a proxy would have to store what is meant to be streamed.
+        return reply::error(StatusCode::BAD_REQUEST, "http_version", "uploads take HTTP/1.1");
     }
     let Some(token) = token_of(&request) else { return reply::not_found() };
     let now = app.clock.monotonic();
@@ -119,7 +126,13 @@ where
             "audit_unavailable",
             "the server cannot record uploads at the moment, so nothing was written; ask for a new link later",
         ),
-        (Ok(length), Ok(_)) => push::push(app, transfers, &claim, length, body).await,
+        (Ok(length), Ok(_)) => {
+            let pushed = caught(push::push(app, transfers, &claim, length, body)).await;
+            pushed.unwrap_or_else(|| {
+                let message = "the upload ended unexpectedly; ask for a new link";
+                Ended::failed(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+            })
+        }
     };
     let mut record = Record::new(Event::TransferUpload)
         .principal(claim.owner())
@@ -144,9 +157,42 @@ where
     if let Err(error) = app.audit.append_durable(record).await {
         tracing::error!(%error, "the outcome of an upload could not be audited");
     }
+    if let Some(alert) = alert(&ended.outcome) {
+        let record = Record::new(alert.0)
+            .principal(claim.owner())
+            .request_id(&binding.request_id)
+            .cluster(binding.cluster.clone())
+            .vmid(binding.vmid)
+            .link(id.clone())
+            .peer(peer)
+            .denied(alert.0.name(), alert.1);
+        if let Err(error) = app.audit.append(record).await {
+            tracing::error!(%error, "a void link or a foreign host key could not be audited");
+        }
+    }
     let reply = ended.reply(&id, &binding);
     claim.finish(ended.outcome, app.clock.monotonic());
     reply
+}
+
+/// The outcome of `work`, or `None` where it panicked: that must be recorded and answered like every other end. The panic's own
+/// message has gone to the log by then.
+async fn caught<F: Future>(work: F) -> Option<F::Output> {
+    let mut work = Box::pin(work);
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Some),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
+/// What deserves a record of its own: a link that no longer held, a node that is not the one it was.
+fn alert(outcome: &Outcome) -> Option<(Event, String)> {
+    match outcome {
+        Outcome::Voided { reason } => Some((Event::TransferLinkVoid, reason.clone())),
+        Outcome::Failed { code: "host_key", message } => Some((Event::HostKeyMismatch, message.clone())),
+        _ => None,
+    }
 }
 
 /// What a redemption came to: what the minter reads, and what the uploader is told.
