@@ -51,7 +51,7 @@ impl PeerLimiter {
 }
 
 /// What counts as one peer: an IPv4 address, also one that a dual-stack socket shows inside IPv6, or an IPv6 /64.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
         v4 @ IpAddr::V4(_) => v4,

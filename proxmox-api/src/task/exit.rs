@@ -9,7 +9,12 @@ pub enum TaskExit {
     Warnings(u64),
     /// Anything else: the error text, `unexpected status` of a worker that was killed included.
     Failed(String),
+    /// PVE does not say how it ended; the text says why. Its log is gone or unreadable, so it may have done what it was for.
+    Unstated(String),
 }
+
+/// What PVE answers as the exit status of a task whose log it cannot read.
+const UNREADABLE: &str = "unable to get last line from task log";
 
 impl TaskExit {
     /// Reads PVE's exit status.
@@ -17,6 +22,9 @@ impl TaskExit {
     pub fn parse(text: &str) -> Self {
         if text == "OK" {
             return Self::Ok;
+        }
+        if text.starts_with(UNREADABLE) {
+            return Self::Unstated(text.to_owned());
         }
         let warnings = text
             .strip_prefix("WARNINGS: ")
@@ -27,7 +35,7 @@ impl TaskExit {
 
     /// The exit of a task that no longer runs.
     pub(super) fn of_stopped(text: Option<&str>) -> Self {
-        text.map_or_else(|| Self::Failed("the task ended without an exit status".to_owned()), Self::parse)
+        text.map_or_else(|| Self::Unstated("the task ended without an exit status".to_owned()), Self::parse)
     }
 
     /// Whether the task did what it was for, with or without warnings.
@@ -43,7 +51,7 @@ impl fmt::Display for TaskExit {
         match self {
             Self::Ok => f.write_str("OK"),
             Self::Warnings(n) => write!(f, "WARNINGS: {n}"),
-            Self::Failed(text) => f.write_str(text),
+            Self::Failed(text) | Self::Unstated(text) => f.write_str(text),
         }
     }
 }
@@ -79,6 +87,13 @@ mod tests {
             assert!(!exit.succeeded());
         }
         assert!(TaskExit::Ok.succeeded() && TaskExit::Warnings(1).succeeded());
-        assert!(!TaskExit::of_stopped(None).succeeded());
+    }
+
+    #[test]
+    fn cs_29_a_task_whose_end_pve_cannot_tell_is_neither_success_nor_failure() {
+        let unreadable = "unable to get last line from task log - No such file or directory";
+        for exit in [TaskExit::of_stopped(None), TaskExit::parse(unreadable)] {
+            assert!(matches!(&exit, TaskExit::Unstated(_)) && !exit.succeeded(), "{exit:?}");
+        }
     }
 }

@@ -17,7 +17,7 @@ pub const LAST_LIFE_TASK: &str = "last_life_task";
 
 /// What tells a guest from one made anew under its number. QEMU has `vmgenid`, the SMBIOS uuid and a creation time; LXC has
 /// nothing but its network cards' addresses and its volumes (PVE keeps no creation time for containers).
-pub fn hardware_identity(kind: GuestKind, config: &GuestConfig) -> String {
+fn hardware_identity(kind: GuestKind, config: &GuestConfig) -> String {
     let value = |key: &str| config.raw.get(key).cloned().unwrap_or_default();
     match kind {
         GuestKind::Qemu => {
@@ -35,6 +35,21 @@ pub fn hardware_identity(kind: GuestKind, config: &GuestConfig) -> String {
             format!("{} rootfs={}", nets.join(" "), value("rootfs"))
         }
     }
+}
+
+/// What ties an upload link to this guest and to no later one of its number: its hardware, and the newest task that made a
+/// guest of that number, for a container made anew can have the very addresses and volumes of the old one.
+///
+/// # Errors
+/// A node's task list could not be read.
+pub async fn identity(
+    resolver: &Resolver,
+    cluster: &Arc<Cluster>,
+    guest: &Guest,
+    config: &GuestConfig,
+) -> Result<String, Error> {
+    let last = last_life_task(resolver, cluster, guest).await?;
+    Ok(format!("{} {LAST_LIFE_TASK}={last}", hardware_identity(guest.at.kind, config)))
 }
 
 /// The guest's facts, each in one spelling. The node is not among them: a guest that moved is still the same guest.

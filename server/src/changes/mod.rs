@@ -1,5 +1,6 @@
 //! Change sets in the server: the coordinator's effects on real clusters, and the service that tools and the command line use.
 
+mod dispatch;
 pub mod fingerprint;
 mod plan;
 mod preview;
@@ -109,6 +110,14 @@ impl Changes {
             })
             .await?
             .map_err(|error: StoreError| error)?)
+    }
+
+    /// Whether the store holds any set at all.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn any(&self) -> Result<bool, ChangesError> {
+        Ok(self.store.with(|store| store.counts()).await??.total > 0)
     }
 
     /// Why the store takes no writes; `None` while it does.

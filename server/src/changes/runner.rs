@@ -1,19 +1,17 @@
 //! Drives the coordinator: does what it asks, tells it what happened.
 //!
-//! The order of an apply is the coordinator's (`changeset::coordinator`); this file holds the only code that sends a change set's
-//! request, and it can only be called with the coordinator's [`DispatchPermit`].
+//! The order of an apply is the coordinator's (`changeset::coordinator`); what it asks of a cluster is in `dispatch`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use authz::Tier;
-use changeset::{
-    Actor, Apply, ApplyRefusal, ChangeSet, DispatchPermit, Effect, Event, Finish, Lookup, Mark, OutOfOrder,
-    Recover, SendResult, TaskEnd,
-};
+use changeset::{Actor, Apply, ApplyRefusal, ChangeSet, Effect, Event, Finish, Mark, OutOfOrder, Recover};
 use jiff::Timestamp;
-use proxmox_api::{DestroyOptions, Error, GuestKind, GuestRef, TaskFilter, Upid, Vmid};
+use proxmox_api::Vmid;
+use tokio::sync::OwnedMutexGuard;
 
+use super::dispatch::{find, follow, send, watermark};
 use super::plan::DESTROY_GUEST;
 use super::{Changes, fingerprint};
 use crate::app::App;
@@ -21,12 +19,6 @@ use crate::audit::{Event as AuditEvent, Record};
 use crate::catalog;
 use crate::config::{Cluster, Snapshot};
 use crate::resolve::{Freshness, ResolveError};
-
-/// First and longest pause between two readings of a task.
-const FIRST_POLL: Duration = Duration::from_millis(150);
-const LONGEST_POLL: Duration = Duration::from_secs(2);
-/// How long a task that cannot be read is still waited for.
-const LOST_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The points an apply passes, in order. Whatever happens between two of them, at most one request is ever sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,12 +104,18 @@ impl Machine {
 }
 
 impl Changes {
-    /// Applies `set`, which was just loaded. Runs to its end once something may have been sent, so it must be driven in a task of
-    /// its own, not in a caller's.
+    /// Applies `set`, which was loaded to show it to the caller. Runs to its end once something may have been sent, so it must be
+    /// driven in a task of its own, not in a caller's.
     pub async fn apply(&self, app: &Arc<App>, set: ChangeSet, applier: Applier) -> ApplyEnd {
         let target = set.plan().target().clone();
         let Some(_lock) = self.try_lock(&target.cluster, &target.key) else {
             return ApplyEnd::Refused(ApplyRefusal::AlreadyApplying);
+        };
+        // Read again under the lock: whoever held it before may have ended the set.
+        let set = match self.load(set.id(), app.clock.now()).await {
+            Ok(Some(set)) => set,
+            Ok(None) => return ApplyEnd::Refused(ApplyRefusal::Conflict),
+            Err(error) => return ApplyEnd::Refused(ApplyRefusal::StoreFailed(error.to_string())),
         };
         let turn = if set.state() == changeset::State::Approved && set.plan().tier_destructive() {
             let per_hour = app.live.load().policy.limits.destructive_applies_per_hour;
@@ -138,10 +136,13 @@ impl Changes {
         end
     }
 
-    /// Finds out what became of a set that was being applied when the server stopped.
-    pub(super) async fn recover(&self, app: &Arc<App>, set: ChangeSet) -> ApplyEnd {
-        let target = set.plan().target().clone();
-        let _lock = self.try_lock(&target.cluster, &target.key);
+    /// Finds out what became of a set that was being applied when the server stopped, under the lock on its target.
+    pub(super) async fn recover(
+        &self,
+        app: &Arc<App>,
+        set: ChangeSet,
+        _lock: Option<OwnedMutexGuard<()>>,
+    ) -> ApplyEnd {
         match Recover::begin(set.clone(), self.timing, app.clock.now()) {
             Ok((machine, effect)) => self.drive(app, set, Machine::Recover(Box::new(machine)), effect).await,
             Err(_) => ApplyEnd::Ran(Box::new(set)),
@@ -181,7 +182,7 @@ impl Changes {
                     Event::Sent(result)
                 }
                 Effect::Follow { handle, .. } => {
-                    let end = follow(app, &set.plan().target().cluster, &handle).await;
+                    let end = follow(app, &set.plan().target().cluster, &handle, self.timing.give_up).await;
                     self.passed(Point::TaskEnded);
                     Event::Task(end)
                 }
@@ -216,6 +217,10 @@ impl Changes {
             }
             self.passed(Point::Attempted);
         }
+        if mark == Mark::End {
+            // Before the store: recovery does not look at a set that has ended, so nobody would write it later.
+            record_outcome(app, &set, None).await;
+        }
         let stored = self
             .store
             .with(move |store| {
@@ -244,25 +249,32 @@ impl Changes {
 
     async fn finish(&self, app: &Arc<App>, finish: Finish) -> ApplyEnd {
         let set = finish.set;
-        let token = set.applied_by().map(|actor| actor.token.clone()).unwrap_or_default();
-        let ok = set.state() == changeset::State::Applied;
-        let mut outcome = record(&set, AuditEvent::ChangeOutcome, &token, "")
-            .outcome(if ok { "applied" } else { "not_applied" })
-            .detail("state", set.state().to_string());
-        if let Some(ending) = set.ending() {
-            outcome = outcome.reason(ending.note.clone());
-        }
         if let Some(problem) = &finish.problem {
             tracing::error!(change_set = %set.id(), %problem, "the end of a change set is not stored; recovery looks at it at the next start");
-            outcome = outcome.detail("problem", problem.clone());
-        }
-        if let Err(error) = app.audit.append_durable(outcome).await {
-            tracing::error!(change_set = %set.id(), %error, "the outcome of a change set could not be audited");
+            record_outcome(app, &set, Some(problem)).await;
         }
         if let Some(cluster) = app.live.load().cluster(Some(&set.plan().target().cluster)) {
             app.resolver.forget(cluster).await;
         }
         ApplyEnd::Ran(set)
+    }
+}
+
+/// Records how a set ended, and what of it could not be stored.
+async fn record_outcome(app: &App, set: &ChangeSet, problem: Option<&str>) {
+    let token = set.applied_by().map(|actor| actor.token.clone()).unwrap_or_default();
+    let ok = set.state() == changeset::State::Applied;
+    let mut outcome = record(set, AuditEvent::ChangeOutcome, &token, "")
+        .outcome(if ok { "applied" } else { "not_applied" })
+        .detail("state", set.state().to_string());
+    if let Some(ending) = set.ending() {
+        outcome = outcome.reason(ending.note.clone());
+    }
+    if let Some(problem) = problem {
+        outcome = outcome.detail("problem", problem);
+    }
+    if let Err(error) = app.audit.append_durable(outcome).await {
+        tracing::error!(change_set = %set.id(), %error, "the outcome of a change set could not be audited");
     }
 }
 
@@ -326,11 +338,16 @@ async fn decide(app: &App, set: &ChangeSet, applier: &Actor) -> Event {
         Err(ResolveError::Cluster(error)) => return Event::Unavailable(error.to_string()),
     };
     let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
-    let op = plan.steps().first().map_or("", |step| step.op.as_str());
-    if let Err(denial) =
-        authz::decide(admitted, &guest.facts, op, principal.name(), &cluster.protection, &overrides, now)
-    {
-        return Event::Denied(denial.public_message().to_owned());
+    let op = plan_op(set);
+    let decided =
+        authz::decide(admitted, &guest.facts, op, principal.name(), &cluster.protection, &overrides, now);
+    let permit = match decided {
+        Ok(permit) => permit,
+        Err(denial) => return Event::Denied(denial.public_message().to_owned()),
+    };
+    // The preview said whether the guest is protected, and who approves depends on it.
+    if permit.lift().is_some() != plan.target_protected() {
+        return denied("the guest's protection is not what it was when this was planned; plan again");
     }
     let Some(config) = guest.config.clone() else {
         return Event::Unavailable("the guest's configuration is unreadable".to_owned());
@@ -341,23 +358,35 @@ async fn decide(app: &App, set: &ChangeSet, applier: &Actor) -> Event {
     };
     Event::Decided {
         fingerprint,
-        planner_valid: planner_valid(&snapshot, set, rule, cluster, now),
+        planner_valid: planner_valid(&snapshot, set, rule, cluster, &guest.facts, now),
         approver_valid: approver_valid(&snapshot, set, &guest.facts, now),
     }
 }
 
+/// The operation that waivers name: the one of the first step, which decides what the set is.
+fn plan_op(set: &ChangeSet) -> &str {
+    set.plan().steps().first().map_or("", |step| step.op.as_str())
+}
+
+/// Whether the planner could plan this now: token, scopes, grant, and a waiver where one is needed. So a waiver must cover the
+/// planner and whoever applies.
 fn planner_valid(
     snapshot: &Snapshot,
     set: &ChangeSet,
     rule: &authz::ToolRule,
     cluster: &Cluster,
+    facts: &authz::GuestFacts,
     now: Timestamp,
 ) -> bool {
-    let planner = set.plan().planner();
+    let name = &set.plan().planner().token;
+    let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
     snapshot
         .tokens
-        .principal(&planner.token)
-        .is_some_and(|principal| authz::admit(&principal, rule, Some(&cluster.name), now).is_ok())
+        .principal(name)
+        .and_then(|planner| authz::admit(&planner, rule, Some(&cluster.name), now).ok())
+        .is_some_and(|admitted| {
+            authz::decide(admitted, facts, plan_op(set), name, &cluster.protection, &overrides, now).is_ok()
+        })
 }
 
 fn approver_valid(snapshot: &Snapshot, set: &ChangeSet, facts: &authz::GuestFacts, now: Timestamp) -> bool {
@@ -392,166 +421,5 @@ pub(super) fn op_scope(op: &str, kind: &str) -> Option<&'static authz::ToolRule>
         (DESTROY_GUEST, "qemu") => catalog::rule("delete_vm"),
         (DESTROY_GUEST, "lxc") => catalog::rule("delete_container"),
         _ => None,
-    }
-}
-
-/// Worker types an operation's request can start.
-fn task_types(op: &str) -> &'static [&'static str] {
-    match op {
-        DESTROY_GUEST => &["qmdestroy", "vzdestroy"],
-        _ => &[],
-    }
-}
-
-/// The tasks of an operation's types on the guest that the node knows, whoever started them.
-async fn known_tasks(
-    cluster: &Cluster,
-    node: &proxmox_api::NodeName,
-    vmid: Vmid,
-    op: &str,
-) -> Result<Vec<Upid>, Error> {
-    let filter = TaskFilter { vmid: Some(vmid), limit: 500, ..TaskFilter::default() };
-    let tasks = cluster.client.tasks(node, &filter).await?.items;
-    Ok(tasks.into_iter().map(|task| task.upid).filter(|upid| task_types(op).contains(&upid.kind())).collect())
-}
-
-async fn watermark(app: &App, set: &ChangeSet, step: usize) -> Event {
-    let snapshot = app.live.load();
-    let Some(cluster) = snapshot.cluster(Some(&set.plan().target().cluster)) else {
-        return Event::Unavailable("the cluster is no longer configured".to_owned());
-    };
-    let (Some(vmid), Some(op)) = (vmid_of(set), set.plan().steps().get(step).map(|step| step.op.clone()))
-    else {
-        return Event::Unavailable("the change set names no guest".to_owned());
-    };
-    let rows = match app.resolver.resources(cluster, Freshness::Now).await {
-        Ok(rows) => rows,
-        Err(error) => return Event::Unavailable(error.to_string()),
-    };
-    let Some(at) = rows.iter().filter_map(proxmox_api::Resource::guest).find(|at| at.vmid == vmid) else {
-        return Event::Unavailable("the guest is no longer listed".to_owned());
-    };
-    match known_tasks(cluster, &at.node, vmid, &op).await {
-        Ok(tasks) => Event::Watermark {
-            tasks: tasks.iter().map(ToString::to_string).collect(),
-            node: at.node.to_string(),
-        },
-        Err(error) => Event::Unavailable(error.to_string()),
-    }
-}
-
-/// Sends one step's one request. No retry, here or below.
-async fn send(app: &App, permit: DispatchPermit) -> SendResult {
-    let snapshot = app.live.load();
-    let Some(cluster) = snapshot.cluster(Some(&permit.target().cluster)) else {
-        return SendResult::Refused("the cluster is no longer configured".to_owned());
-    };
-    let request = match request_of(&permit) {
-        Ok(request) => request,
-        Err(why) => return SendResult::Refused(why),
-    };
-    let answer = match request {
-        Request::Destroy(at, options) => cluster.client.destroy(&at, options).await,
-    };
-    match answer {
-        Ok(upid) => SendResult::Handle(upid.to_string()),
-        Err(error) => match error.effect() {
-            proxmox_api::Effect::NotSent | proxmox_api::Effect::Refused => {
-                SendResult::Refused(error.to_string())
-            }
-            proxmox_api::Effect::Unknown => SendResult::Unknown(error.to_string()),
-        },
-    }
-}
-
-enum Request {
-    Destroy(GuestRef, DestroyOptions),
-}
-
-/// The request that was approved, built from what the permit carries and nothing else.
-fn request_of(permit: &DispatchPermit) -> Result<Request, String> {
-    let step = permit.step();
-    let param = |name: &str| {
-        step.params.get(name).map(String::as_str).ok_or_else(|| format!("the plan lacks {name}"))
-    };
-    match step.op.as_str() {
-        DESTROY_GUEST => {
-            let at = GuestRef {
-                node: permit
-                    .node()
-                    .parse()
-                    .map_err(|error| format!("the intent's node is unusable: {error}"))?,
-                kind: match param("kind")? {
-                    "qemu" => GuestKind::Qemu,
-                    "lxc" => GuestKind::Lxc,
-                    _ => return Err("the plan names an unknown kind of guest".to_owned()),
-                },
-                vmid: param("vmid")?
-                    .parse()
-                    .map_err(|error| format!("the plan's vmid is unusable: {error}"))?,
-            };
-            let options = DestroyOptions {
-                purge: param("purge")? == "1",
-                destroy_unreferenced_disks: param("destroy-unreferenced-disks")? == "1",
-            };
-            Ok(Request::Destroy(at, options))
-        }
-        op => Err(format!("this server cannot do {op}")),
-    }
-}
-
-/// Reads a task until it ends. A cluster that does not answer is waited for; only after [`LOST_AFTER`] without an answer is the
-/// task given up as lost.
-async fn follow(app: &App, cluster: &str, handle: &str) -> TaskEnd {
-    let Ok(upid) = handle.parse::<Upid>() else {
-        return TaskEnd::Lost("the recorded task id is unreadable".to_owned());
-    };
-    let mut pause = FIRST_POLL;
-    let mut answered = Instant::now();
-    loop {
-        let problem = match app.live.load().cluster(Some(cluster)) {
-            None => "the cluster is no longer configured".to_owned(),
-            Some(cluster) => match cluster.client.task_status(&upid).await {
-                Ok(status) => {
-                    answered = Instant::now();
-                    match status.exit {
-                        Some(exit) if !status.running => return TaskEnd::from_exit_status(&exit.to_string()),
-                        _ => String::new(),
-                    }
-                }
-                Err(error) => error.to_string(),
-            },
-        };
-        if answered.elapsed() > LOST_AFTER {
-            return TaskEnd::Lost(problem);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_POLL);
-    }
-}
-
-/// Looks for the task of a request that may have arrived, once the settling time is over.
-async fn find(app: &App, lookup: &Lookup) -> Event {
-    let wait = lookup.not_before.duration_since(app.clock.now());
-    if let Ok(wait) = Duration::try_from(wait) {
-        tokio::time::sleep(wait).await;
-    }
-    let snapshot = app.live.load();
-    let Some(cluster) = snapshot.cluster(Some(&lookup.target.cluster)) else {
-        return Event::Unavailable("the cluster is no longer configured".to_owned());
-    };
-    let vmid = lookup.target.key.strip_prefix("guest/").and_then(|vmid| vmid.parse::<Vmid>().ok());
-    let (Some(vmid), Ok(node)) = (vmid, lookup.node.parse()) else {
-        return Event::Unavailable("the recorded target is unreadable".to_owned());
-    };
-    match known_tasks(cluster, &node, vmid, &lookup.op).await {
-        Ok(tasks) => Event::Found(
-            tasks
-                .into_iter()
-                .filter(|upid| upid.user() == cluster.client.token_id())
-                .map(|upid| upid.to_string())
-                .collect(),
-        ),
-        Err(error) => Event::Unavailable(error.to_string()),
     }
 }

@@ -133,11 +133,18 @@ limits! {
     destructive_applies_per_hour: 5 in 1..=1_000_000,
     /// How long recovery waits for a task to show up before it calls a step unknown, in milliseconds.
     recovery_settle_ms: 30_000 in 0..=3_600_000,
+    /// How long a task that cannot be read is waited for before its step is called unknown, in milliseconds.
+    recovery_give_up_ms: 900_000 in 1..=86_400_000,
 }
 
 impl Limits {
     /// [`Limits::recovery_settle_ms`] as a duration.
     pub fn recovery_settle(&self) -> Duration {
         Duration::from_millis(self.recovery_settle_ms)
+    }
+
+    /// [`Limits::recovery_give_up_ms`] as a duration.
+    pub fn recovery_give_up(&self) -> Duration {
+        Duration::from_millis(self.recovery_give_up_ms)
     }
 }

@@ -76,6 +76,11 @@ impl Front {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Whether this address is a proxy that speaks for many clients.
+    pub(super) fn trusts_proxy(&self, address: std::net::IpAddr) -> bool {
+        self.shared.app.live.load().policy.trusts_proxy(address)
+    }
+
     /// Answers one request of `peer`. The request's target is never logged: it may hold a link's token.
     pub(super) async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<BoxBody> {
         let (parts, body) = request.into_parts();
@@ -93,8 +98,7 @@ impl Front {
             ("/healthz", &Method::GET | &Method::HEAD) => plain(StatusCode::OK, "ok\n"),
             ("/readyz", &Method::GET | &Method::HEAD) => self.readyz().await,
             // JSON for every unknown path, OAuth's discovery paths among them: clients that probe those take it for "no".
-            _ => reply::error(StatusCode::NOT_FOUND, "not_found", "nothing is served at this path")
-                .map(|body| body.boxed()),
+            _ => reply::not_found().map(|body| body.boxed()),
         }
     }
 

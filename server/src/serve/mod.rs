@@ -1,6 +1,7 @@
 //! Putting the parts together and serving them.
 
 mod front;
+mod heads;
 mod http;
 mod start;
 mod stdio;

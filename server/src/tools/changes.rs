@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use authz::Permit;
+use authz::{GuestFacts, Permit, Principal};
 use changeset::{Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDigest, TransitionError};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -111,13 +111,13 @@ pub async fn plan_destroy(
 
 /// `get_proxmox_change_set`.
 pub async fn show(ctx: &CallContext, args: SetArgs) -> HandlerResult {
-    let set = visible_set(ctx, &args.change_set_id).await?;
+    let set = known_set(ctx, &args.change_set_id, Principal::visible).await?;
     Ok(changes::view(&set))
 }
 
 /// `approve_proxmox_change_set`.
 pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> HandlerResult {
-    let set = visible_set(ctx, &args.change_set_id).await?;
+    let set = known_set(ctx, &args.change_set_id, Principal::holds).await?;
     let vmid = changes::vmid(&set).ok_or_else(unknown_set)?;
     let seen: PlanDigest = args.digest.parse().map_err(|error| {
         ToolFailure::new(
@@ -173,7 +173,7 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
 
 /// `apply_proxmox_change_set`.
 pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> HandlerResult {
-    let set = visible_set(ctx, &args.change_set_id).await?;
+    let set = known_set(ctx, &args.change_set_id, Principal::holds).await?;
     let id = set.id();
     let applier = Applier { actor: actor(ctx), request_id: ctx.caller.request_id.clone() };
     let app = ctx.app.clone();
@@ -232,9 +232,13 @@ fn unknown_set() -> ToolFailure {
     )
 }
 
-/// The set, if this caller may know of it: its planner, or a token whose scope holds its guest. Malformed, unknown and hidden
-/// names are one answer.
-async fn visible_set(ctx: &CallContext, name: &str) -> Result<ChangeSet, ToolFailure> {
+/// The set, if this caller may know of it: its planner, or a token that may do `what` with its guest (see it, or have it in
+/// scope: deciding follows). Malformed, unknown and hidden names are one answer.
+async fn known_set(
+    ctx: &CallContext,
+    name: &str,
+    what: fn(&Principal, &GuestFacts) -> bool,
+) -> Result<ChangeSet, ToolFailure> {
     let id: ChangeSetId = name.parse().map_err(|_| unknown_set())?;
     ctx.trail.note(|facts| facts.change_set = Some(id.to_string()));
     let set = ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)?.ok_or_else(unknown_set)?;
@@ -242,7 +246,7 @@ async fn visible_set(ctx: &CallContext, name: &str) -> Result<ChangeSet, ToolFai
     let planner = set.plan().planner().token == principal.name();
     let in_scope = || {
         principal.may_see_cluster(&set.plan().target().cluster)
-            && changes::planned_facts(&set).is_some_and(|facts| principal.visible(&facts))
+            && changes::planned_facts(&set).is_some_and(|facts| what(principal, &facts))
     };
     if planner || in_scope() {
         ctx.trail.note(|facts| {

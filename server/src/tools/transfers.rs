@@ -12,7 +12,7 @@ use transfers::{LinkId, LinkStatus, Outcome};
 use super::power::guest_of;
 use crate::audit::Event;
 use crate::catalog::{HandlerResult, Target};
-use crate::changes::fingerprint::hardware_identity;
+use crate::changes::fingerprint;
 use crate::stack::{CallContext, ToolFailure, audit_down, audit_record};
 use crate::transfer_http::{Binding, PREFIX, Transfers};
 
@@ -95,6 +95,7 @@ pub async fn upload_link(
         .config
         .as_ref()
         .ok_or_else(|| ToolFailure::new("guest_unreadable", "the guest's configuration could not be read"))?;
+    let identity = fingerprint::identity(&ctx.app.resolver, cluster, guest, config).await?;
     let pusher = crate::transfer_http::pusher(cluster, guest.node())
         .ok_or_else(|| ToolFailure::new("no_ssh", crate::transfer_http::no_ssh(cluster, guest.node())))?;
     if let Err(error) = pusher.check().await {
@@ -114,7 +115,7 @@ pub async fn upload_link(
     let binding = Binding {
         cluster: cluster.name.clone(),
         vmid: guest.vmid(),
-        identity: hardware_identity(guest.at.kind, config),
+        identity,
         dest,
         options: PushOptions { max_bytes: Some(args.size.unwrap_or(max_bytes)), ..options },
         max_bytes,

@@ -48,6 +48,8 @@ pub struct Transfers {
     pub links: Arc<LinkStore<Binding>>,
     /// Wrong tokens by peer.
     pub wrong_tokens: PeerLimiter,
+    /// Alerts of reused links by peer.
+    reuses: PeerLimiter,
     /// URL prefix that clients reach this server by, without a trailing slash, when `policy.public_url` is not set: the
     /// loopback listener's own address.
     pub loopback_base: Option<String>,
@@ -60,6 +62,7 @@ impl Transfers {
         Self {
             links: Arc::new(LinkStore::new(limits)),
             wrong_tokens: PeerLimiter::default(),
+            reuses: PeerLimiter::default(),
             loopback_base,
             slots: Mutex::default(),
         }

@@ -14,7 +14,7 @@ use super::route::Ended;
 use super::{Binding, Transfers};
 use crate::app::App;
 use crate::catalog;
-use crate::changes::fingerprint::hardware_identity;
+use crate::changes::fingerprint;
 use crate::config::{Cluster, Snapshot};
 use crate::resolve::{Freshness, Guest, ResolveError};
 
@@ -134,8 +134,14 @@ async fn still_allowed(
             _ => gone("the token that minted the link may no longer write into this guest"),
         },
     )?;
-    let identity = guest.config.as_ref().map(|config| hardware_identity(guest.at.kind, config));
-    if identity.as_deref() != Some(binding.identity.as_str()) {
+    let unreadable = |message: String| Ended::failed(StatusCode::BAD_GATEWAY, "cluster_unreachable", message);
+    let Some(config) = &guest.config else {
+        return Err(unreadable("the guest's configuration could not be read".to_owned()));
+    };
+    let identity = fingerprint::identity(&app.resolver, &cluster, &guest, config)
+        .await
+        .map_err(|error| unreadable(error.message().trim_end().to_owned()))?;
+    if identity != binding.identity {
         return Err(changed("the guest was made anew since this link was minted; ask for a new link"));
     }
     if !guest.running() {

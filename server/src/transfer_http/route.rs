@@ -20,6 +20,9 @@ use crate::audit::{Event, Record};
 /// Where upload links live. The label of the route everywhere is this and `{token}`.
 pub const PREFIX: &str = "/transfers/upload/";
 
+/// Alerts of reused links that one peer can cause in a minute.
+const REUSES_PER_MINUTE: u32 = 10;
+
 /// Whether a request belongs to this module: also for spellings it then answers with the canonical 404.
 pub fn is_transfer_path(path: &str) -> bool {
     path.starts_with("/transfers/")
@@ -57,7 +60,8 @@ where
                 )
             })
         }
-        Presented::Reused { id, owner } => {
+        // One peer's share of alerts: whoever has a spent link must not be able to fill the audit with it.
+        Presented::Reused { id, owner } if transfers.reuses.failure(peer, REUSES_PER_MINUTE, now) => {
             let record = Record::new(Event::TransferLinkReuse)
                 .denied("link_reuse", "a spent link was presented again: somebody else may hold it")
                 .link(id.to_string())
@@ -68,7 +72,7 @@ where
             }
             wrong_token(&app, &transfers, peer)
         }
-        Presented::Absent => wrong_token(&app, &transfers, peer),
+        Presented::Reused { .. } | Presented::Absent => wrong_token(&app, &transfers, peer),
     }
 }
 
