@@ -1,98 +1,178 @@
-//! A whole decision, and finding a token's principal, as the number of tokens grows.
+//! Token look-up and the whole decision, for 10 to 10,000 tokens.
 #![allow(
-    missing_docs,
-    clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a bench stops at the first surprise and documents itself"
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a bench: it may stop, and criterion writes its functions"
 )]
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::hint::black_box;
 
 use authz::{
-    GuestFacts, GuestKind, Known, Lookup, Overrides, Protection, Tier, TokenTable, ToolRule, Vmid, WaiverSet,
-    admit, decide, mint_token, sha256_entry,
+    GuestFacts, GuestKind, Known, Lookup, Overrides, Permit, Protection, Tier, TokenTable, ToolRule, Vmid,
+    WaiverSet, admit, decide, mint_token, sha256_entry,
 };
-use criterion::{Criterion, criterion_group, criterion_main};
+use benches::{compare, time};
+use criterion::{BenchmarkId, Criterion, criterion_group};
 use jiff::Timestamp;
 
-const STOP: ToolRule =
-    ToolRule { name: "stop_vm", tier: Tier::Low, interrupts: true, writes_guest: false, wildcard: false };
+const TOKENS: [u32; 4] = [10, 100, 1_000, 10_000];
+const RULE: ToolRule = ToolRule {
+    name: "proxmox_start_vm",
+    tier: Tier::Low,
+    interrupts: false,
+    writes_guest: false,
+    wildcard: false,
+};
 
-/// A table of `count` sha256 tokens and the text of the last one.
+/// A table of `count` tokens with three selectors each, and the bearer of the one in the middle.
 fn table(count: u32) -> (TokenTable, String) {
-    let mut file = String::from("{\"version\": 1, \"tokens\": {");
-    let mut last = String::new();
-    for number in 0..count {
-        let (mut secret, mut id) = ([0; 32], [0; 10]);
-        secret[..4].copy_from_slice(&number.to_le_bytes());
-        for (at, slot) in id.iter_mut().enumerate() {
-            *slot = u8::try_from(number >> (at * 3) & 7).unwrap_or(0);
-        }
-        let minted = mint_token(secret, id);
-        let comma = if number == 0 { "" } else { "," };
+    let mut text = String::from("{\"version\":1,\"tokens\":{");
+    let mut middle = String::new();
+    for n in 0..count {
+        let mut entropy = [0x21; 32];
+        entropy[..4].copy_from_slice(&n.to_be_bytes());
+        let id_entropy: [u8; 10] = std::array::from_fn(|k| (n >> (5 * k.min(6))) as u8 & 31);
+        let token = mint_token(entropy, id_entropy);
+        let comma = if n == 0 { "" } else { "," };
         write!(
-            file,
-            "{comma}\"t{number}\": {{\"hash\": \"{}\", \"id\": \"{}\", \"tools\": [\"stop_vm\"], \"devices\": [\"pve\"], \"grant\":              {{\"guests\": [\"tag:web\", \"pool:dev\", \"vmid:600-699\"], \"actions\": [\"read\", \"low\"]}}}}",
-            sha256_entry(&minted.text),
-            minted.id
+            text,
+            r#"{comma}"agent-{n}":{{"hash":"{}","id":"{}","tools":["proxmox_start_vm"],"devices":["alpha"],"grant":{{"guests":["vmid:100-199","tag:disposable","pool:dev"],"actions":["read","low"]}}}}"#,
+            sha256_entry(&token.text), token.id,
         )
         .unwrap();
-        last = minted.text.to_string();
+        if n == count / 2 {
+            middle = token.text.to_string();
+        }
     }
-    file.push_str("}}");
-    (TokenTable::parse(file.as_bytes()).unwrap(), last)
+    text.push_str("}}");
+    (TokenTable::parse(text.as_bytes()).unwrap(), middle)
 }
 
-/// 100 waivers, the matching one last.
-fn waivers(now: Timestamp) -> WaiverSet {
-    let waiver = |vmid: u32| {
-        format!(
-            "{{\"cluster\": \"pve\", \"vmid\": {vmid}, \"until\": \"2027-01-01T00:00:00Z\", \"reason\": \"bench\", \"ticket\": \"B-1\",              \"ops\": [\"stop_vm\"]}}"
-        )
-    };
-    let list: Vec<String> = (551..=650).map(waiver).collect();
-    let file = format!("{{\"version\": 1, \"waivers\": [{}]}}", list.join(","));
-    WaiverSet::parse(file.as_bytes(), |_| true, now).unwrap().0
+struct Policy {
+    protection: Protection,
+    waivers: WaiverSet,
+    guest: GuestFacts,
+    now: Timestamp,
+}
+
+/// A policy with 100 waivers, and a guest that only the last of a token's selectors matches.
+fn policy() -> Policy {
+    let now: Timestamp = "2026-11-30T12:00:00Z".parse().unwrap();
+    let waivers: Vec<String> = (0..100)
+        .map(|n| format!(r#"{{"cluster":"alpha","vmid":{},"until":"2026-12-01T00:00:00Z","reason":"bench","ops":["guest_stop"]}}"#, 300 + n))
+        .collect();
+    let waivers = format!(r#"{{"version":1,"waivers":[{}]}}"#, waivers.join(","));
+    Policy {
+        protection: Protection::new((200..220).filter_map(Vmid::new), ["protected"]).unwrap(),
+        waivers: WaiverSet::parse(waivers.as_bytes(), |_| true, now).unwrap().0,
+        guest: GuestFacts {
+            cluster: "alpha".into(),
+            vmid: Vmid::new(905).unwrap(),
+            kind: GuestKind::Lxc,
+            name: Some("web".into()),
+            tags: Known::Known(vec!["web".into(), "linux".into()]),
+            pool: Known::Known(Some("dev".into())),
+            protection: Known::Known(false),
+        },
+        now,
+    }
+}
+
+fn lookup(table: &TokenTable, bearer: &str, policy: &Policy) -> std::sync::Arc<authz::Principal> {
+    match table.lookup(bearer, policy.now) {
+        Lookup::Principal(principal) => principal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Bearer to permit: look-up, stage 1, stage 2.
+fn permit(table: &TokenTable, bearer: &str, policy: &Policy) -> Permit {
+    let principal = lookup(table, bearer, policy);
+    let admitted = admit(&principal, &RULE, Some("alpha"), policy.now).unwrap();
+    let overrides = Overrides { waivers: &policy.waivers, lab_mode: false };
+    decide(
+        admitted,
+        &policy.guest,
+        "guest_start",
+        principal.name(),
+        &policy.protection,
+        &overrides,
+        policy.now,
+    )
+    .unwrap()
 }
 
 fn decisions(c: &mut Criterion) {
-    let now: Timestamp = "2026-11-30T12:00:00Z".parse().unwrap();
-    let waivers = waivers(now);
-    let facts = |tags: &[&str]| GuestFacts {
-        cluster: "pve".to_owned(),
-        vmid: Vmid::new(650).unwrap(),
-        kind: GuestKind::Qemu,
-        name: Some("web-1".to_owned()),
-        tags: Known::Known(tags.iter().map(|tag| (*tag).to_owned()).collect()),
-        pool: Known::Known(None),
-        protection: Known::Known(false),
-    };
-    let (plain, protected) = (facts(&["blue"]), facts(&["blue", "protected"]));
-    let protection = Protection::new((900..1000).filter_map(Vmid::new), ["protected"]).unwrap();
-    let overrides = Overrides { waivers: &waivers, lab_mode: false };
-    let mut group = c.benchmark_group("authz");
-    for count in [10, 1_000, 10_000] {
-        let (table, token) = table(count);
-        group.bench_function(format!("bearer to principal, {count} tokens"), |b| {
-            b.iter(|| table.lookup(black_box(&token), now))
-        });
-        let Lookup::Principal(principal) = table.lookup(&token, now) else { panic!("the token is unknown") };
-        for (name, facts) in [("ordinary guest", &plain), ("waived protected guest", &protected)] {
-            group.bench_function(format!("decide, {name}, {count} tokens, 100 waivers"), |b| {
-                b.iter(|| {
-                    let admitted = admit(&principal, &STOP, Some("pve"), now).unwrap();
-                    decide(admitted, black_box(facts), "stop_vm", "t", &protection, &overrides, now).unwrap()
-                });
+    let policy = policy();
+    for name in ["lookup", "stages", "lookup_and_stages"] {
+        let mut group = c.benchmark_group(format!("authz/{name}"));
+        for count in TOKENS {
+            let (table, bearer) = table(count);
+            let principal = lookup(&table, &bearer, &policy);
+            let overrides = Overrides { waivers: &policy.waivers, lab_mode: false };
+            group.bench_function(BenchmarkId::from_parameter(count), |b| match name {
+                "lookup" => b.iter(|| table.lookup(black_box(&bearer), policy.now)),
+                "stages" => b.iter(|| {
+                    let admitted = admit(&principal, &RULE, Some("alpha"), policy.now).unwrap();
+                    let (guest, protection) = (black_box(&policy.guest), &policy.protection);
+                    decide(
+                        admitted,
+                        guest,
+                        "guest_start",
+                        principal.name(),
+                        protection,
+                        &overrides,
+                        policy.now,
+                    )
+                }),
+                _ => b.iter(|| permit(&table, black_box(&bearer), &policy)),
             });
         }
-        let wrong = format!("{}x", &token[..token.len() - 1]);
-        group.bench_function(format!("a forged token, {count} tokens"), |b| {
-            b.iter(|| table.lookup(black_box(&wrong), now))
-        });
     }
-    group.finish();
 }
 
-criterion_group!(benches, decisions);
-criterion_main!(benches);
+fn refusals(c: &mut Criterion) {
+    let policy = policy();
+    let (table, _) = table(10_000);
+    let forged = mint_token([9; 32], [9; 10]).text;
+    let mut group = c.benchmark_group("authz/refused_lookup");
+    group.bench_function("forged", |b| b.iter(|| table.lookup(black_box(&forged), policy.now)));
+    group.bench_function("bad_checksum", |b| {
+        let damaged = format!("{}0", &forged[..forged.len() - 1]);
+        b.iter(|| table.lookup(black_box(&damaged), policy.now));
+    });
+}
+
+fn loading(c: &mut Criterion) {
+    let mut text = String::from("{\"version\":1,\"tokens\":{");
+    for n in 0..1_000_u32 {
+        let mut entropy = [0; 32];
+        entropy[..4].copy_from_slice(&n.to_be_bytes());
+        let hash = sha256_entry(&mint_token(entropy, [0; 10]).text);
+        let comma = if n == 0 { "" } else { "," };
+        write!(text, r#"{comma}"agent-{n}":{{"hash":"{hash}","tools":["*"],"devices":["*"]}}"#).unwrap();
+    }
+    text.push_str("}}");
+    c.bench_function("authz/load_1000_tokens", |b| b.iter(|| TokenTable::parse(black_box(text.as_bytes()))));
+}
+
+criterion_group!(groups, decisions, refusals, loading);
+
+fn main() {
+    groups();
+    let policy = policy();
+    let (many, few) = (table(10_000), table(10));
+    let batch = |table: &(TokenTable, String)| {
+        time(|| (0..1_000).map(|_| permit(&table.0, &table.1, &policy).reasons().len()).sum::<usize>())
+            / 1_000
+    };
+    compare(
+        500,
+        ("bearer to permit with 10,000 tokens", || batch(&many)),
+        ("with 10 tokens", || batch(&few)),
+    );
+    Criterion::default().configure_from_args().final_summary();
+}

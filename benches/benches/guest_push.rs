@@ -1,42 +1,63 @@
-//! Quoting a command for the far shell, and the hash that every byte passes.
+//! Quoting and destinations: what stands before every push.
 #![allow(
-    missing_docs,
-    clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a bench stops at the first surprise and documents itself"
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a bench: it may stop, and criterion writes its functions"
 )]
 
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use guest_push::{Dest, quote};
-use sha2::{Digest, Sha256};
+use criterion::{Criterion, Throughput, criterion_group};
+use guest_push::{Dest, KnownHosts, quote};
 
 fn quoting(c: &mut Criterion) {
-    let argv = [
-        "pct",
-        "exec",
-        "200",
-        "--",
-        "sh",
-        "-c",
-        "set -u\nfile=$1\n",
-        "proxward",
-        "/root/$(touch PWNED);x y.bin",
+    let script = include_str!("../../guest-push/src/route/scripts/commit.sh");
+    let command: [&[u8]; 11] = [
+        b"sudo",
+        b"-n",
+        b"pct",
+        b"exec",
+        b"905",
+        b"--",
+        b"sh",
+        b"-c",
+        script.as_bytes(),
+        b"proxward",
+        b"/root/it's a $(file).bin",
     ];
-    c.bench_function("guest_push/quote argv", |b| b.iter(|| quote::argv(black_box(&argv)).unwrap()));
-    c.bench_function("guest_push/parse dest", |b| {
-        b.iter(|| Dest::parse(black_box("/srv/data/2026/image.bin")).unwrap())
-    });
+    let bytes = command.iter().map(|word| word.len() as u64).sum();
+    let mut group = c.benchmark_group("guest_push/quote");
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("commit_command", |b| b.iter(|| quote::argv(black_box(&command))));
+    let quotes = vec![b'\''; 64 * 1024];
+    group.throughput(Throughput::Bytes(quotes.len() as u64));
+    group.bench_function("64_KiB_of_quotes", |b| b.iter(|| quote::sh(black_box(&quotes))));
 }
 
-fn hashing(c: &mut Criterion) {
-    let chunk = vec![7_u8; 1 << 20];
-    let mut group = c.benchmark_group("guest_push/hash");
-    group.throughput(Throughput::Bytes(chunk.len() as u64));
-    group.bench_function("sha256 of 1 MiB", |b| b.iter(|| Sha256::digest(black_box(&chunk))));
-    group.finish();
+fn destinations(c: &mut Criterion) {
+    let deep = "/srv".to_owned() + &"/a-directory".repeat(300) + "/file.bin";
+    let mut group = c.benchmark_group("guest_push/dest");
+    for (name, text) in [("short", "/root/file.bin"), ("3600_bytes", deep.as_str())] {
+        group.bench_function(name, |b| b.iter(|| Dest::parse(black_box(text))));
+    }
 }
 
-criterion_group!(benches, quoting, hashing);
-criterion_main!(benches);
+/// A thousand hosts by pattern, asked for the last one.
+fn known_hosts(c: &mut Criterion) {
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGekXSQtW1P3XYlvKZWw5jKpbHTLMjobpUP5NmjQWcal";
+    let text: String =
+        (0..1_000).map(|n| format!("pve{n}.example,10.0.{}.{} {key}\n", n / 256, n % 256)).collect();
+    let known = KnownHosts::parse(&text).unwrap();
+    let mut group = c.benchmark_group("guest_push/known_hosts_of_1000");
+    group.bench_function("parse", |b| b.iter(|| KnownHosts::parse(black_box(&text))));
+    group.bench_function("look_up", |b| b.iter(|| known.fingerprints(black_box("pve999.example"), 22)));
+}
+
+criterion_group!(groups, quoting, destinations, known_hosts);
+
+fn main() {
+    groups();
+    Criterion::default().configure_from_args().final_summary();
+}

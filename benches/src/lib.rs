@@ -1,2 +1,62 @@
-//! Criterion benches of the leaf crates, one file a crate under `benches/`. Figures and commands are in `README.md`.
+//! What the benches share: comparisons that hold on a noisy machine.
+//!
+//! Criterion measures one thing after the other, so on shared processors a quotient of two of its figures is partly
+//! a quotient of two loads. [`compare`] takes turns instead, and [`percentiles`] looks at single calls.
+
 #![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+/// Whether this process was started to measure (`cargo bench`), not to list or smoke-test the benches.
+#[must_use]
+pub fn measuring() -> bool {
+    let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
+    has("--bench") && !has("--test") && !has("--list")
+}
+
+/// Times `one` and `other` in turn, `rounds` times, and prints the medians and their ratio. Does nothing unless
+/// [`measuring`].
+pub fn compare(
+    rounds: usize,
+    (one_name, mut one): (&str, impl FnMut() -> Duration),
+    (other_name, mut other): (&str, impl FnMut() -> Duration),
+) {
+    if !measuring() {
+        return;
+    }
+    let (mut ones, mut others) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
+        ones.push(one());
+        others.push(other());
+    }
+    let (one, other) = (at(&mut ones, 50), at(&mut others, 50));
+    let ratio = one.as_secs_f64() / other.as_secs_f64();
+    println!(
+        "{one_name} : {other_name} = {ratio:.2} (medians {one:?} and {other:?} of {rounds} rounds in turn)"
+    );
+}
+
+/// Times `rounds` single calls and prints the median and the 99th percentile. Does nothing unless [`measuring`].
+pub fn percentiles(name: &str, rounds: usize, mut call: impl FnMut() -> Duration) {
+    if !measuring() {
+        return;
+    }
+    let mut times: Vec<Duration> = (0..rounds).map(|_| call()).collect();
+    let (p50, p99) = (at(&mut times, 50), at(&mut times, 99));
+    println!("{name}: p50 {p50:?}, p99 {p99:?} of {rounds} calls");
+}
+
+/// Times one call.
+pub fn time<T>(call: impl FnOnce() -> T) -> Duration {
+    let start = Instant::now();
+    let result = std::hint::black_box(call());
+    let took = start.elapsed();
+    drop(result);
+    took
+}
+
+/// The `percent`-th percentile; zero of nothing.
+fn at(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+}

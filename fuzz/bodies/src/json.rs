@@ -34,6 +34,16 @@ impl Json {
         }
     }
 
+    /// Whether it holds a number that is no 64-bit integer.
+    pub(crate) fn has_a_fraction(&self) -> bool {
+        match self {
+            Json::Number(number) => number.is_f64(),
+            Json::Array(items) => items.iter().any(Json::has_a_fraction),
+            Json::Object(members) => members.iter().any(|(_, value)| value.has_a_fraction()),
+            _ => false,
+        }
+    }
+
     /// The member of that name; `null` counts as not there.
     pub(crate) fn get(&self, name: &str) -> Option<&Json> {
         let Json::Object(members) = self else { return None };
