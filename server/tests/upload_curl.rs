@@ -1,0 +1,288 @@
+//! Real `curl`, the real program, a real OpenSSH server: every way of sending a file, and the ways it goes wrong.
+
+#[path = "support/certificates.rs"]
+mod certificates;
+#[path = "support/program.rs"]
+mod program;
+#[path = "../../guest-push/tests/support/mod.rs"]
+mod sshd;
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use certificates::Authority;
+use program::Program;
+use serde_json::{Value, json};
+use sshd::{Sshd, eventually};
+use support::{Client, Stage};
+
+const VMID: u32 = 200;
+
+/// The program in front of the lab's API, with the nodes' SSH served by OpenSSH.
+struct Real {
+    stage: Stage,
+    sshd: Sshd,
+    program: Program,
+    agent: Client,
+}
+
+impl Real {
+    /// `None`, saying why, where this machine lacks something.
+    async fn start() -> Option<Self> {
+        if Command::new("curl").arg("--version").output().is_err() {
+            println!("skipped: curl is missing");
+            return None;
+        }
+        let sshd = Sshd::start()?;
+        sshd.add_guest(VMID);
+        sshd.start_guest(VMID);
+        let stage = Stage::new().await;
+        let private = |name: &str, text: String| {
+            let path = stage.path(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        };
+        let key = private("sshd-key", sshd.client_key_pem());
+        let known = private("sshd-known-hosts", format!("{}\n", sshd.known_hosts_line()));
+        let node = json!({"host": sshd.host(), "port": sshd.port()});
+        let ssh = json!({
+            "user": sshd.user(), "key_file": key, "known_hosts_file": known,
+            "staging_dir": sshd.staging_dir(), "nodes": {"pve1": node, "pve2": node},
+        });
+        stage.edit_clusters(|file| file["devices"]["alpha"]["ssh"] = ssh);
+        let (program, address) = Program::serve(&stage.command_line(&[]));
+        let agent = stage.client(address, "agent");
+        Some(Self { stage, sshd, program, agent })
+    }
+
+    async fn mint(&self, more: Value) -> Value {
+        let mut arguments = json!({"cluster": "alpha", "vmid": VMID});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.agent.call("proxmox_upload_link", arguments).await.unwrap()
+    }
+
+    async fn outcome(&self, minted: &Value) -> Value {
+        self.agent.call("get_transfer", json!({"link_id": minted["link_id"]})).await.unwrap()
+    }
+
+    fn landed(&self, path: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.sshd.guest_root(VMID).join(path)).ok()
+    }
+}
+
+/// Runs curl on a URL and gives back the answer's JSON.
+fn curl(arguments: &[&str], url: &Value, input: Option<&[u8]>) -> (Output, Value) {
+    let mut child = Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "--max-time", "60"])
+        .args(arguments)
+        .arg(url.as_str().unwrap())
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if let Some(bytes) = input {
+        // A server that refuses early closes the pipe, which is no failure of the test.
+        let _ = child.stdin.take().unwrap().write_all(bytes);
+    }
+    let output = child.wait_with_output().unwrap();
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output, answer)
+}
+
+fn payload() -> Vec<u8> {
+    (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ul_21_and_22_curl_sends_with_length_chunked_and_waiting_to_continue() {
+    let Some(real) = Real::start().await else { return };
+    let file = real.stage.path("payload");
+    std::fs::write(&file, payload()).unwrap();
+    let name = file.display().to_string();
+    let ways: [(&str, &[&str], bool); 4] = [
+        ("length", &["-T", &name], false),
+        ("chunked", &["-H", "Transfer-Encoding: chunked", "-T", "-"], true),
+        ("expect", &["-H", "Expect: 100-continue", "-T", &name], false),
+        (
+            "post",
+            &[
+                "-X",
+                "POST",
+                "-H",
+                "Content-Type: application/octet-stream",
+                "--data-binary",
+                &format!("@{name}"),
+            ],
+            false,
+        ),
+    ];
+    for (way, arguments, piped) in ways {
+        let minted = real.mint(json!({"dest": format!("/root/{way}.bin")})).await;
+        let bytes = payload();
+        let (output, answer) = curl(arguments, &minted["url"], piped.then_some(bytes.as_slice()));
+        assert!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(answer["checksum_verified"], true, "{way}: {answer}");
+        assert_eq!(real.landed(&format!("root/{way}.bin")), Some(bytes), "{way}");
+        assert_eq!(real.outcome(&minted).await["state"], "ok", "{way}");
+        // The link is spent.
+        let (_, again) = curl(&["-T", &name], &minted["url"], None);
+        assert_eq!(again["error"]["code"], "not_found", "{way}: {again}");
+    }
+    assert!(real.sshd.residue().is_empty(), "{:?}", real.sshd.residue());
+    // A bad token is refused before curl is told to go on.
+    let bad = Value::from(format!("http://{}/transfers/upload/{}", real.agent.address, "A".repeat(43)));
+    let (output, answer) = curl(&["-v", "-H", "Expect: 100-continue", "-T", &name], &bad, None);
+    assert_eq!(answer["error"]["code"], "not_found");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("100 Continue"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dp_01_a_name_that_a_shell_would_run_is_a_name() {
+    let Some(real) = Real::start().await else { return };
+    let minted = real.mint(json!({"dest": "/root/$(touch PWNED);x y.bin"})).await;
+    let (_, answer) = curl(&["-T", "-"], &minted["url"], Some(b"literal"));
+    assert_eq!(answer["bytes"], 7, "{answer}");
+    assert_eq!(real.landed("root/$(touch PWNED);x y.bin"), Some(b"literal".to_vec()));
+    for place in ["PWNED", "root/PWNED"] {
+        assert_eq!(real.landed(place), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_file_is_kept_unless_it_may_be_replaced() {
+    let Some(real) = Real::start().await else { return };
+    std::fs::write(real.sshd.guest_root(VMID).join("root/here"), "old").unwrap();
+    let minted = real.mint(json!({"dest": "/root/here"})).await;
+    let (_, answer) = curl(&["-T", "-"], &minted["url"], Some(b"new"));
+    assert_eq!(answer["error"]["code"], "dest_exists", "{answer}");
+    assert_eq!(real.landed("root/here"), Some(b"old".to_vec()));
+    let minted = real.mint(json!({"dest": "/root/here", "overwrite": true, "mode": "0600"})).await;
+    let (_, answer) = curl(&["-T", "-"], &minted["url"], Some(b"new"));
+    assert_eq!(answer["bytes"], 3, "{answer}");
+    assert_eq!(real.landed("root/here"), Some(b"new".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ul_26_curl_killed_half_way_leaves_nothing() {
+    let Some(real) = Real::start().await else { return };
+    let minted = real.mint(json!({"dest": "/root/half"})).await;
+    let mut child = Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "-T", "-"])
+        .arg(minted["url"].as_str().unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&payload()).unwrap();
+    eventually("the upload to have reached the node", || !real.sshd.staged().is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the node to be clean", || real.sshd.residue().is_empty());
+    let ended = loop {
+        let outcome = real.outcome(&minted).await;
+        if outcome["state"] != "running" {
+            break outcome;
+        }
+    };
+    assert_eq!(ended["state"], "aborted_by_client", "{ended}");
+    assert_eq!(real.landed("root/half"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sh_02_a_node_with_another_host_key_gets_no_link_and_an_alert() {
+    let Some(real) = Real::start().await else { return };
+    let other = std::fs::read_to_string(real.stage.path("alpha-known-hosts")).unwrap();
+    let key = other.lines().next().unwrap().split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    let line = format!("[{}]:{} {key}\n", real.sshd.host(), real.sshd.port());
+    std::fs::write(real.stage.path("sshd-known-hosts"), line).unwrap();
+    let more = real.stage.path("second-state").display().to_string();
+    let mut flags = real.stage.command_line(&[]);
+    let at = flags.iter().position(|flag| flag.ends_with("/state")).unwrap();
+    flags[at] = more.clone();
+    let (_program, address) = Program::serve(&flags);
+    let agent = real.stage.client(address, "agent");
+    let mint = json!({"cluster": "alpha", "vmid": VMID, "dest": "/root/x"});
+    let refused = agent.call("proxmox_upload_link", mint).await.unwrap_err();
+    assert!(refused["message"].as_str().unwrap().contains(&real.sshd.fingerprint()), "{refused}");
+    let trail = std::path::Path::new(&more).join("audit.jsonl");
+    eventually("the alert", || {
+        support::audit_of(&trail).iter().any(|record| record["event"] == "ssh.hostkey_mismatch")
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_uploads_over_tls() {
+    let Some(real) = Real::start().await else { return };
+    let authority = Authority::new();
+    let [cert, key] = authority.write_server_files(real.stage.dir.path());
+    let ca = real.stage.path("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let mut flags = real.stage.command_line(&["--tls-cert", &cert, "--tls-key", &key]);
+    let at = flags.iter().position(|flag| flag.ends_with("/state")).unwrap();
+    flags[at] = real.stage.path("tls-state").display().to_string();
+    let minted = real.mint(json!({"dest": "/root/plain"})).await;
+    assert!(minted["url"].as_str().unwrap().starts_with("http://"));
+    let (_program, address) = Program::serve(&flags);
+    // Anything but TLS on that port fails cleanly, and a wrong token is refused over TLS as it is without.
+    let url = Value::from(format!("https://{address}/transfers/upload/{}", "A".repeat(43)));
+    let (output, answer) = curl(&["--cacert", &ca.display().to_string(), "-T", "-"], &url, Some(b"x"));
+    assert_eq!(answer["error"]["code"], "not_found", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Secrets turn up nowhere but in the answer that mints.
+#[tokio::test(flavor = "multi_thread")]
+async fn ul_32_no_secret_is_in_any_log_answer_or_file() {
+    let Some(real) = Real::start().await else { return };
+    let mut flags = real.stage.command_line(&[]);
+    let at = flags.iter().position(|flag| flag.ends_with("/state")).unwrap();
+    let state = real.stage.path("canary-state");
+    flags[at] = state.display().to_string();
+    let log = real.stage.path("stderr.log");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = flags.iter().position(|flag| flag == "0").unwrap();
+    flags[at] = port.port().to_string();
+    let mut command = program::command(&flags);
+    command.env("RUST_LOG", "trace").stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    eventually("the program to listen", || std::net::TcpStream::connect(port).is_ok());
+    let agent = real.stage.client(port, "agent");
+    let mut seen = Vec::new();
+    let mut tokens = Vec::new();
+    for dest in ["/root/canary", "/root/canary", "/nowhere/canary"] {
+        let arguments = json!({"cluster": "alpha", "vmid": VMID, "dest": dest});
+        let minted = agent.call("proxmox_upload_link", arguments).await.unwrap();
+        tokens.push(minted["url"].as_str().unwrap().rsplit('/').next().unwrap().to_owned());
+        for _presented in 0..2 {
+            let (output, _) = curl(&["-i", "-T", "-"], &minted["url"], Some(b"canary"));
+            seen.extend(output.stdout);
+        }
+        let outcome = agent.call("get_transfer", json!({"link_id": minted["link_id"]})).await.unwrap();
+        seen.extend(outcome.to_string().into_bytes());
+    }
+    let _ = rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    );
+    child.wait().unwrap();
+    seen.extend(std::fs::read(&log).unwrap());
+    assert!(!seen.is_empty());
+    for file in ["audit.jsonl", "audit.jsonl.head", "state.db", "state.db-wal"] {
+        seen.extend(std::fs::read(state.join(file)).unwrap_or_default());
+    }
+    tokens.push(real.stage.bearer("agent").to_owned());
+    tokens.push(real.stage.alpha().token_secret().to_owned());
+    tokens.push(real.sshd.client_key_pem().lines().nth(2).unwrap().to_owned());
+    let text = String::from_utf8_lossy(&seen);
+    assert!(text.contains("canary"), "what is searched holds what happened");
+    for token in tokens {
+        assert!(!text.contains(&token), "a secret beginning {:?} turned up", &token[..6]);
+    }
+    drop(real.program);
+}
