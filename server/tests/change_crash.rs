@@ -7,7 +7,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -61,19 +61,9 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one on the stage; it kills itself at `point`.
+    /// Starts one on the stage and waits until it serves; it kills itself at `point`.
     fn start(stage: &Stage, point: Option<Point>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "child_process", "--nocapture"])
-            .env("PROXWARD_CRASH_CHILD", serde_json::to_string(&stage.command_line(&[])).unwrap())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        match point {
-            Some(point) => command.env("PROXWARD_CRASH_POINT", point.name()),
-            None => command.env_remove("PROXWARD_CRASH_POINT"),
-        };
-        let mut child = command.spawn().unwrap();
+        let mut child = Self::spawn(stage, point);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = loop {
             let line = lines.next().expect_line();
@@ -84,6 +74,20 @@ impl Server {
         Self { child, address }
     }
 
+    fn spawn(stage: &Stage, point: Option<Point>) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "child_process", "--nocapture"])
+            .env("PROXWARD_CRASH_CHILD", serde_json::to_string(&stage.command_line(&[])).unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        match point {
+            Some(point) => command.env("PROXWARD_CRASH_POINT", point.name()),
+            None => command.env_remove("PROXWARD_CRASH_POINT"),
+        };
+        command.spawn().unwrap()
+    }
+
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -91,9 +95,13 @@ impl Server {
 
     /// Waits for a child that kills itself.
     fn died(mut self) {
-        let status = self.child.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+        killed(&mut self.child);
     }
+}
+
+fn killed(child: &mut Child) {
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
 }
 
 impl Drop for Server {
@@ -153,26 +161,47 @@ async fn settled(agent: &Client, plan: &Value) -> Value {
     }
 }
 
-/// How often the lab received the request that destroys `vmid`, since `from`.
-fn deletes(stage: &Stage, vmid: u32, from: usize) -> usize {
+/// How often the lab received the request that destroys `vmid`.
+fn deletes(stage: &Stage, vmid: u32) -> usize {
     let ending = format!("/lxc/{vmid}");
-    stage
-        .alpha()
-        .requests()
-        .iter()
-        .skip(from)
-        .filter(|r| r.method == "DELETE" && r.path.ends_with(&ending))
-        .count()
+    let requests = stage.alpha().requests();
+    requests.iter().filter(|r| r.method == "DELETE" && r.path.ends_with(&ending)).count()
 }
 
 fn verify_audit(stage: &Stage) {
     proxward::audit::verify(&stage.path("state/audit.jsonl")).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// AU-02: the attempt is in the trail whenever a request was sent.
-fn attempts(stage: &Stage, plan: &Value) -> usize {
-    let id = &plan["change_set_id"];
-    stage.audit().iter().filter(|r| r["event"] == "change.attempt" && r["change_set"] == *id).count()
+/// AU-02: the trail of `set`, as it stands settled, holds an attempt before it was sent, and how it ended.
+fn check_trail(trail: &[Value], set: &Value, context: &str) {
+    let of_set = |event: &'static str| {
+        trail.iter().filter(move |r| r["event"] == event && r["change_set"] == set["change_set_id"])
+    };
+    assert_eq!(of_set("change.plan").count(), 1, "{context}: the plan");
+    let (attempts, outcomes) = (of_set("change.attempt").count(), of_set("change.outcome"));
+    match set["state"].as_str().unwrap() {
+        "planned" => assert_eq!(attempts, 0, "{context}"),
+        // An apply that was killed before its intent has left an attempt and nothing else.
+        "approved" => assert_eq!(outcomes.count(), 0, "{context}"),
+        state => {
+            assert!(attempts >= 1, "{context}: ended without an attempt");
+            let last = outcomes.last().unwrap_or_else(|| panic!("{context}: no outcome of {set}"));
+            assert_eq!(last["details"]["state"], state, "{context}");
+        }
+    }
+}
+
+/// The trail's records from this byte on, so that a long run does not read all of it in every round.
+fn trail_from(stage: &Stage, start: u64) -> Vec<Value> {
+    let mut file = std::fs::File::open(stage.path("state/audit.jsonl")).unwrap();
+    file.seek(std::io::SeekFrom::Start(start)).unwrap();
+    BufReader::new(file).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+/// Sets on this guest for which a request may have been sent: those with an attempt.
+fn attempted(trail: &[Value], vmid: u32) -> usize {
+    let attempts = trail.iter().filter(|r| r["event"] == "change.attempt" && r["vmid"] == vmid);
+    attempts.map(|r| r["change_set"].as_str().unwrap()).collect::<std::collections::BTreeSet<_>>().len()
 }
 
 // === every named point ===
@@ -190,9 +219,13 @@ async fn killed_at(stage: &Stage, point: Point) -> (Server, Value, Value) {
 
     let server = Server::start(stage, None);
     let set = settled(&stage.client(server.address, "agent"), &plan).await;
-    let sent = deletes(stage, VMID, 0);
+    let sent = deletes(stage, VMID);
     assert!(sent <= 1, "{point:?}: {sent} requests");
-    assert!(attempts(stage, &plan) >= sent, "{point:?}: a request without an audited attempt");
+    assert!(attempted(&stage.audit(), VMID) >= sent, "{point:?}: a request without an audited attempt");
+    // What both callers were told before the kill still holds.
+    assert_eq!(set["digest"], plan["digest"], "{point:?}");
+    assert_ne!(set["state"], "planned", "{point:?}: the approval is lost");
+    check_trail(&stage.audit(), &set, &format!("{point:?}"));
     verify_audit(stage);
     (server, plan, set)
 }
@@ -202,10 +235,10 @@ async fn cs_23_killed_before_the_intent_nothing_was_sent_and_the_approval_still_
     for point in [Point::Decided, Point::Watermarked, Point::Attempted] {
         let stage = Stage::new().await;
         let (server, plan, set) = killed_at(&stage, point).await;
-        assert_eq!((deletes(&stage, VMID, 0), &set["state"]), (0, &"approved".into()), "{point:?}: {set}");
+        assert_eq!((deletes(&stage, VMID), &set["state"]), (0, &"approved".into()), "{point:?}: {set}");
         let applied = apply(&stage.client(server.address, "agent"), &plan).await.unwrap().unwrap();
         assert_eq!(applied["state"], "applied", "{point:?}: {applied}");
-        assert_eq!(deletes(&stage, VMID, 0), 1, "{point:?}");
+        assert_eq!(deletes(&stage, VMID), 1, "{point:?}");
     }
 }
 
@@ -217,14 +250,14 @@ async fn cs_24_killed_between_intent_and_request_it_is_unknown_and_never_sent() 
     assert!(stage.alpha().guest_exists(VMID));
     let refused = apply(&stage.client(server.address, "agent"), &plan).await.unwrap().unwrap_err();
     assert_eq!(refused["code"], "not_approved", "{refused}");
-    assert_eq!(deletes(&stage, VMID, 0), 0);
+    assert_eq!(deletes(&stage, VMID), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_25_killed_after_the_answer_the_one_new_task_is_adopted() {
     let stage = Stage::new().await;
     let (_server, _plan, set) = killed_at(&stage, Point::Answered).await;
-    assert_eq!((&set["state"], deletes(&stage, VMID, 0)), (&"applied".into(), 1), "{set}");
+    assert_eq!((&set["state"], deletes(&stage, VMID)), (&"applied".into(), 1), "{set}");
     assert!(set["steps"][0]["upid"].as_str().unwrap().contains(":vzdestroy:201:"), "{set}");
 }
 
@@ -233,7 +266,7 @@ async fn cs_26_killed_after_the_handle_the_task_is_followed_to_its_end() {
     for point in [Point::HandleDurable, Point::TaskEnded, Point::EndDurable] {
         let stage = Stage::new().await;
         let (_server, _plan, set) = killed_at(&stage, point).await;
-        assert_eq!((&set["state"], deletes(&stage, VMID, 0)), (&"applied".into(), 1), "{point:?}: {set}");
+        assert_eq!((&set["state"], deletes(&stage, VMID)), (&"applied".into(), 1), "{point:?}: {set}");
     }
 }
 
@@ -260,11 +293,32 @@ async fn cs_25_killed_while_the_request_is_on_its_way() {
         let server = Server::start(&stage, None);
         let set = settled(&stage.client(server.address, "agent"), &plan).await;
         assert_eq!(set["state"], state, "{action:?}: {set}");
-        assert_eq!(deletes(&stage, VMID, 0), 1, "{action:?}");
+        assert_eq!(deletes(&stage, VMID), 1, "{action:?}");
         assert_eq!(stage.alpha().guest_exists(VMID), exists, "{action:?}");
         held.release();
+        check_trail(&stage.audit(), &set, &format!("{action:?}"));
         verify_audit(&stage);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_25_and_26_killed_again_at_every_point_of_the_recovery() {
+    let stage = Stage::new().await;
+    let server = Server::start(&stage, Some(Point::Answered));
+    let (agent, approver) = (stage.client(server.address, "agent"), stage.client(server.address, "approver"));
+    let plan = plan(&agent, VMID).await.unwrap();
+    approve(&approver, &plan, VMID).await.unwrap().unwrap();
+    assert!(apply(&agent, &plan).await.is_none());
+    server.died();
+    for point in [Point::HandleDurable, Point::TaskEnded, Point::EndDurable] {
+        // May die before it serves.
+        killed(&mut Server::spawn(&stage, Some(point)));
+    }
+    let server = Server::start(&stage, None);
+    let set = show(&stage.client(server.address, "agent"), &plan).await;
+    assert_eq!((&set["state"], deletes(&stage, VMID)), (&"applied".into(), 1), "{set}");
+    check_trail(&stage.audit(), &set, "killed while recovering");
+    verify_audit(&stage);
 }
 
 // === random moments ===
@@ -336,10 +390,11 @@ async fn cs_23_and_24_random_kills_never_send_twice_and_lose_nothing_that_was_to
     let mut states = std::collections::BTreeMap::<String, u64>::new();
     for round in 0..kills {
         let vmid = FIRST + u32::try_from(round).unwrap();
-        let seen = stage.alpha().requests().len();
+        stage.alpha().clear_requests();
         let server = Server::start(&stage, None);
         let (agent, approver) =
             (stage.client(server.address, "agent"), stage.client(server.address, "approver"));
+        let trail_start = std::fs::metadata(stage.path("state/audit.jsonl")).unwrap().len();
         let alive = tokio::spawn(async move { live(&agent, &approver, vmid).await });
         // The moment is the input: anywhere within the life of one set.
         tokio::time::sleep(Duration::from_micros(dice.roll(90_000))).await;
@@ -348,10 +403,15 @@ async fn cs_23_and_24_random_kills_never_send_twice_and_lose_nothing_that_was_to
 
         let server = Server::start(&stage, None);
         let agent = stage.client(server.address, "agent");
-        let sent = deletes(&stage, vmid, seen);
+        let sent = deletes(&stage, vmid);
         assert!(sent <= 1, "round {round}: {sent} requests");
+        let never_twice = || {
+            let sets = attempted(&trail_from(&stage, trail_start), vmid);
+            assert!(deletes(&stage, vmid) <= sets, "round {round}: a second request for one of {sets} sets");
+        };
         let Some(told) = told else {
             finish_pending(&stage, &server, vmid).await;
+            never_twice();
             continue;
         };
         let set = settled(&agent, &told.plan).await;
@@ -365,15 +425,18 @@ async fn cs_23_and_24_random_kills_never_send_twice_and_lose_nothing_that_was_to
         }
         if state == "applied" {
             assert_eq!(
-                (deletes(&stage, vmid, seen), stage.alpha().guest_exists(vmid)),
+                (deletes(&stage, vmid), stage.alpha().guest_exists(vmid)),
                 (1, false),
                 "round {round}: {set}"
             );
         }
-        assert!(attempts(&stage, &told.plan) >= sent, "round {round}: a request without an audited attempt");
+        check_trail(&trail_from(&stage, trail_start), &set, &format!("round {round}"));
         *states.entry(state).or_default() += 1;
         finish_pending(&stage, &server, vmid).await;
-        assert!(deletes(&stage, vmid, seen) <= 2, "round {round}");
+        never_twice();
+        if round % 20 == 0 {
+            verify_audit(&stage);
+        }
     }
     verify_audit(&stage);
     println!("ended as {states:?}");

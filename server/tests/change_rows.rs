@@ -1,75 +1,17 @@
 //! Rows of the threat model about change sets, where the server adds something to what the `changeset` crate proves itself.
 
+#[path = "support/changes.rs"]
+mod changes;
 mod support;
 
 use std::collections::BTreeSet;
 
+use changes::{DELETE, Set, VMID, approval, code, named};
 use http::Method;
 use lab::{Action, Fault, TaskExit};
 use proxward::cli::token::ActorType;
-use proxward::serve::Running;
-use serde_json::{Value, json};
-use support::{AGENT, APPROVER, Client, Rights, Stage, request, send};
-
-const VMID: u32 = 201;
-const DELETE: &str = "/nodes/{node}/lxc/{vmid}";
-
-/// A stage with its server and the two clients everything here needs.
-struct Set {
-    stage: Stage,
-    server: Running,
-    agent: Client,
-    approver: Client,
-}
-
-impl Set {
-    async fn new() -> Self {
-        Self::of(Stage::new().await).await
-    }
-
-    async fn of(stage: Stage) -> Self {
-        let server = stage.serve().await;
-        let (agent, approver) =
-            (stage.client(server.address, "agent"), stage.client(server.address, "approver"));
-        Self { stage, server, agent, approver }
-    }
-
-    async fn plan(&self) -> Value {
-        self.plan_of(VMID).await.unwrap()
-    }
-
-    async fn plan_of(&self, vmid: u32) -> Result<Value, Value> {
-        self.agent
-            .call("plan_proxmox_destroy", json!({"cluster": "alpha", "vmid": vmid, "op": "destroy_guest"}))
-            .await
-    }
-
-    async fn approved(&self) -> Value {
-        let plan = self.plan().await;
-        self.approver.call("approve_proxmox_change_set", approval(&plan)).await.unwrap();
-        plan
-    }
-
-    async fn apply(&self, plan: &Value) -> Result<Value, Value> {
-        self.agent.call("apply_proxmox_change_set", named(plan)).await
-    }
-
-    fn deletes(&self) -> usize {
-        self.stage.alpha().requests().iter().filter(|r| r.method == "DELETE").count()
-    }
-}
-
-fn named(plan: &Value) -> Value {
-    json!({"change_set_id": plan["change_set_id"]})
-}
-
-fn approval(plan: &Value) -> Value {
-    json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": VMID})
-}
-
-fn code(refused: Result<Value, Value>) -> String {
-    refused.unwrap_err()["code"].as_str().unwrap_or_default().to_owned()
-}
+use serde_json::json;
+use support::{AGENT, APPROVER, Rights, Stage, request, send};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_02_duplicate_keys_are_refused_before_anything_is_typed() {
@@ -159,22 +101,14 @@ async fn cs_11_and_40_a_set_outside_the_scope_does_not_exist() {
     assert_eq!(set.agent.call("get_proxmox_change_set", altered).await.unwrap_err(), missing);
 }
 
-/// Takes a token out of the file and has the server read it again.
-async fn revoke(set: &Set, token: &str) {
-    let path = set.stage.path("tokens.json");
-    let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    file["tokens"].as_object_mut().unwrap().remove(token).unwrap();
-    std::fs::write(&path, file.to_string()).unwrap();
-    let sources = proxward::config::Sources::of(&set.stage.args(&[]));
-    let reloader = proxward::config::Reloader::new(sources, set.server.app.live.clone(), None);
-    reloader.reload().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_12_an_approval_stands_only_while_its_giver_does() {
     let set = Set::new().await;
     let plan = set.approved().await;
-    revoke(&set, "approver").await;
+    set.edit_tokens(|tokens| {
+        tokens.as_object_mut().unwrap().remove("approver").unwrap();
+    })
+    .await;
     assert_eq!(code(set.apply(&plan).await), "approver_invalid");
     assert_eq!(set.deletes(), 0);
 }
