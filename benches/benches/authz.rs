@@ -134,6 +134,25 @@ fn decisions(c: &mut Criterion) {
     }
 }
 
+/// A protected guest that the last of 100 waivers covers, for an operation that protection would refuse.
+fn waived(c: &mut Criterion) {
+    let policy = policy();
+    let stop = ToolRule { name: "proxmox_start_vm", interrupts: true, ..RULE };
+    let guest =
+        GuestFacts { vmid: Vmid::new(399).unwrap(), protection: Known::Known(true), ..policy.guest.clone() };
+    let (table, bearer) = table(1_000);
+    let principal = lookup(&table, &bearer, &policy);
+    let overrides = Overrides { waivers: &policy.waivers, lab_mode: false };
+    c.bench_function("authz/stages_waived", |b| {
+        b.iter(|| {
+            let admitted = admit(&principal, &stop, Some("alpha"), policy.now).unwrap();
+            let (guest, protection) = (black_box(&guest), &policy.protection);
+            decide(admitted, guest, "guest_stop", principal.name(), protection, &overrides, policy.now)
+                .unwrap()
+        });
+    });
+}
+
 fn refusals(c: &mut Criterion) {
     let policy = policy();
     let (table, _) = table(10_000);
@@ -159,7 +178,7 @@ fn loading(c: &mut Criterion) {
     c.bench_function("authz/load_1000_tokens", |b| b.iter(|| TokenTable::parse(black_box(text.as_bytes()))));
 }
 
-criterion_group!(groups, decisions, refusals, loading);
+criterion_group!(groups, decisions, waived, refusals, loading);
 
 fn main() {
     groups();

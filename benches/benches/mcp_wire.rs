@@ -1,4 +1,4 @@
-//! Reading a request.
+//! Reading a request, and checking its arguments.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -13,6 +13,7 @@ use benches::{compare, time};
 use criterion::{Criterion, Throughput, criterion_group};
 use mcp_wire::Message;
 use mcp_wire::jsonrpc::Limits;
+use mcp_wire::schema::Validator;
 use serde_json::{Value, json};
 
 /// A `tools/call` as clients send it, with `extra` bytes in one argument.
@@ -48,7 +49,26 @@ fn parsing(c: &mut Criterion) {
     }
 }
 
-criterion_group!(groups, parsing);
+/// Arguments against a compiled input schema, as every call of a tool is.
+fn validating(c: &mut Criterion) {
+    let schema = json!({
+        "type": "object", "additionalProperties": false, "required": ["vmid", "snapname"],
+        "properties": {
+            "cluster": {"type": "string"},
+            "vmid": {"type": "integer", "minimum": 100, "maximum": 999_999_999},
+            "snapname": {"type": "string", "maxLength": 40},
+            "vmstate": {"type": "boolean"},
+        },
+    });
+    let validator = Validator::new(&schema).unwrap();
+    let arguments = json!({"cluster": "alpha", "vmid": 905, "snapname": "before-upgrade", "vmstate": false});
+    let arguments = arguments.as_object().unwrap();
+    c.bench_function("mcp_wire/validate_arguments", |b| {
+        b.iter(|| validator.validate(black_box(arguments)).unwrap())
+    });
+}
+
+criterion_group!(groups, parsing, validating);
 
 fn main() {
     groups();
