@@ -178,14 +178,14 @@ fn check_trail(trail: &[Value], set: &Value, context: &str) {
         trail.iter().filter(move |r| r["event"] == event && r["change_set"] == set["change_set_id"])
     };
     assert_eq!(of_set("change.plan").count(), 1, "{context}: the plan");
-    let (attempts, outcomes) = (of_set("change.attempt").count(), of_set("change.outcome"));
+    let (attempts, mut outcomes) = (of_set("change.attempt").count(), of_set("change.outcome"));
     match set["state"].as_str().unwrap() {
         "planned" => assert_eq!(attempts, 0, "{context}"),
         // An apply that was killed before its intent has left an attempt and nothing else.
         "approved" => assert_eq!(outcomes.count(), 0, "{context}"),
         state => {
             assert!(attempts >= 1, "{context}: ended without an attempt");
-            let last = outcomes.last().unwrap_or_else(|| panic!("{context}: no outcome of {set}"));
+            let last = outcomes.next_back().unwrap_or_else(|| panic!("{context}: no outcome of {set}"));
             assert_eq!(last["details"]["state"], state, "{context}");
         }
     }

@@ -1,4 +1,5 @@
 //! Rows of the threat model about change sets: who may do what, under which protection, and what the trail says of it.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "support/changes.rs"]
 mod changes;
