@@ -87,3 +87,22 @@ fn ul_32_no_debug_or_error_holds_the_token() {
     // The scan itself works: the one place that may show the token does.
     assert!(canaries.iter().any(|canary| minted.token.expose().contains(canary.as_str())));
 }
+
+/// What a log line shows instead: enough to find the link, nothing to redeem it.
+#[test]
+fn ul_32_debug_names_the_link_and_counts() {
+    let store = Arc::new(LinkStore::new(Limits { max_pending: 3, ..Limits::default() }));
+    assert_eq!(store.limits().max_pending, 3);
+    let mut entropy = [9; 48];
+    entropy[32..].fill(0x21);
+    let minted = store.mint("alice", "guest 905", None, Duration::ZERO, entropy).unwrap();
+    assert_eq!(minted.id.as_bytes(), &[0x21; 16]);
+    let id = minted.id.to_string();
+    assert_eq!(format!("{:?}", minted.id), format!("LinkId({id})"));
+    assert_eq!(format!("{:?}", minted.token), "LinkToken(..)");
+    let counts = "LinkStore { counts: Counts { pending: 1, running: 0, outcomes: 0 }, .. }";
+    assert_eq!(format!("{store:?}"), counts);
+    let Presented::Won(claim) = store.claim(minted.token.expose(), Duration::ZERO) else { panic!("not won") };
+    assert_eq!(format!("{claim:?}"), format!("Claim {{ id: LinkId({id}), owner: \"alice\", .. }}"));
+    assert_eq!(format!("{:?}", CappedHasher::new(7)), "CappedHasher { cap: 7, left: Some(7), .. }");
+}
