@@ -196,7 +196,7 @@ impl Connection {
             .header_read_timeout(HEAD_DEADLINE)
             // Answers that must not be told apart must not differ by a second either.
             .auto_date_header(false)
-            .max_header_size(heads::LARGEST_HEAD)
+            .max_buf_size(heads::LARGEST_HEAD)
             .serve_connection(TokioIo::new(Heads::new(stream)), service);
         let mut connection = std::pin::pin!(connection);
         let closing = async {

@@ -102,6 +102,8 @@ async fn still_allowed(
         status: StatusCode::CONFLICT,
         outcome: Outcome::Voided { reason: reason.to_owned() },
     };
+    let unreadable = |message: &str| Ended::failed(StatusCode::BAD_GATEWAY, "cluster_unreachable", message);
+    let unreachable = |error: &proxmox_api::Error| unreadable(error.message().trim_end());
     let now = app.clock.now();
     let rule = catalog::rule("proxmox_upload_link").ok_or_else(|| gone("upload links are not served"))?;
     let principal =
@@ -114,16 +116,21 @@ async fn still_allowed(
         .ok_or_else(|| gone("the cluster is no longer configured"))?;
     let guest = match app.resolver.guest(&cluster, binding.vmid, Freshness::Now, &principal).await {
         Ok(guest) => guest,
+        // Absent to this minter: either it is gone, or it is no longer the minter's.
         Err(ResolveError::Absent | ResolveError::Ambiguous) => {
-            return Err(changed("the guest this link was minted for is not there; ask for a new link"));
+            let rows = app
+                .resolver
+                .resources(&cluster, Freshness::Now)
+                .await
+                .map_err(|error| unreachable(&error))?;
+            let exists = rows.iter().any(|row| row.guest().is_some_and(|at| at.vmid.get() == binding.vmid));
+            return Err(if exists {
+                gone("the token that minted the link may no longer write into this guest")
+            } else {
+                changed("the guest this link was minted for is not there; ask for a new link")
+            });
         }
-        Err(ResolveError::Cluster(error)) => {
-            return Err(Ended::failed(
-                StatusCode::BAD_GATEWAY,
-                "cluster_unreachable",
-                error.message().trim_end().to_owned(),
-            ));
-        }
+        Err(ResolveError::Cluster(error)) => return Err(unreachable(&error)),
     };
     let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
     authz::decide(admitted, &guest.facts, rule.name, owner, &cluster.protection, &overrides, now).map_err(
@@ -134,13 +141,12 @@ async fn still_allowed(
             _ => gone("the token that minted the link may no longer write into this guest"),
         },
     )?;
-    let unreadable = |message: String| Ended::failed(StatusCode::BAD_GATEWAY, "cluster_unreachable", message);
     let Some(config) = &guest.config else {
-        return Err(unreadable("the guest's configuration could not be read".to_owned()));
+        return Err(unreadable("the guest's configuration could not be read"));
     };
     let identity = fingerprint::identity(&app.resolver, &cluster, &guest, config)
         .await
-        .map_err(|error| unreadable(error.message().trim_end().to_owned()))?;
+        .map_err(|error| unreachable(&error))?;
     if identity != binding.identity {
         return Err(changed("the guest was made anew since this link was minted; ask for a new link"));
     }
