@@ -1,4 +1,10 @@
 //! Rows of the threat model about change sets, where the server adds something to what the `changeset` crate proves itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/changes.rs"]
 mod changes;

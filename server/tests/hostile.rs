@@ -129,7 +129,7 @@ async fn a_spent_link_cannot_flood_the_audit() {
     }
     server.stop().await;
     let n = stage.audit().iter().filter(|r| r["event"] == "transfer.link_reuse").count();
-    assert!(n >= 1 && n <= 10, "{n}");
+    assert!((1..=10).contains(&n), "{n}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,10 @@
 //! Rows of the threat model about the HTTP front and the protocol, against the whole server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 mod support;
 

@@ -1,4 +1,10 @@
 //! Real `curl`, the real program, a real OpenSSH server: every way of sending a file, and the ways it goes wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "support/certificates.rs"]
 mod certificates;

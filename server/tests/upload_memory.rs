@@ -1,4 +1,10 @@
 //! A large upload passes through the server: its memory does not grow with the file, and no copy stays anywhere.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 mod support;
 

@@ -1,4 +1,10 @@
 //! Many clients, one link: exactly one of them uploads, and the others cannot tell why they did not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 mod support;
 
