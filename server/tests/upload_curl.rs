@@ -223,22 +223,102 @@ async fn sh_02_a_node_with_another_host_key_gets_no_link_and_an_alert() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_uploads_over_tls() {
+async fn sh_02_a_host_key_that_changed_after_the_mint_refuses_the_upload() {
+    let Some(real) = Real::start().await else { return };
+    let minted = real.mint(json!({"dest": "/root/x"})).await;
+    let lines = std::fs::read_to_string(real.stage.path("alpha-known-hosts")).unwrap();
+    let key = lines.lines().next().unwrap().split_once(' ').unwrap().1;
+    let line = format!("[{}]:{} {key}\n", real.sshd.host(), real.sshd.port());
+    std::fs::write(real.stage.path("sshd-known-hosts"), line).unwrap();
+    real.program.signal(rustix::process::Signal::HUP);
+    real.program.log.until("the configuration was read again");
+    let (_, answer) = curl(&["-T", "-"], &minted["url"], Some(b"x"));
+    assert_eq!(answer["error"]["code"], "host_key", "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains(&real.sshd.fingerprint()), "{answer}");
+    assert_eq!(real.outcome(&minted).await["code"], "host_key");
+    assert_eq!(real.landed("root/x"), None);
+    eventually("the alert", || {
+        real.stage.audit().iter().any(|record| record["event"] == "ssh.hostkey_mismatch")
+    });
+}
+
+/// A server that refuses before it has read everything must not drown its answer in a reset connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_is_told_why_although_it_is_still_sending() {
+    let Some(real) = Real::start().await else { return };
+    let file = real.stage.path("large");
+    std::fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+    let name = file.display().to_string();
+    std::fs::write(real.sshd.guest_root(VMID).join("root/here"), "old").unwrap();
+    let ways: [&[&str]; 3] = [
+        &["-T", &name],
+        &["-H", "Expect:", "-T", &name],
+        &["-H", "Expect:", "-H", "Transfer-Encoding: chunked", "-T", &name],
+    ];
+    for way in ways {
+        for turn in 0..5 {
+            let minted = real.mint(json!({"dest": "/root/here"})).await;
+            let (output, answer) = curl(way, &minted["url"], None);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(answer["error"]["code"], "dest_exists", "{way:?} {turn}: {said} {answer}");
+            let (output, answer) = curl(way, &minted["url"], None);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(answer["error"]["code"], "not_found", "{way:?} {turn}: {said} {answer}");
+        }
+    }
+    real.stage.edit_clusters(|file| file["policy"]["transfers"] = json!({"max_mb": 1}));
+    real.program.signal(rustix::process::Signal::HUP);
+    real.program.log.until("the configuration was read again");
+    for way in ways {
+        let minted = real.mint(json!({"dest": "/root/new"})).await;
+        let (output, answer) = curl(way, &minted["url"], None);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(answer["error"]["code"], "too_large", "{way:?}: {said} {answer}");
+    }
+    eventually("the node to be clean", || real.sshd.residue().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_mints_and_uploads_over_tls() {
     let Some(real) = Real::start().await else { return };
     let authority = Authority::new();
     let [cert, key] = authority.write_server_files(real.stage.dir.path());
     let ca = real.stage.path("ca.pem");
     std::fs::write(&ca, authority.pem()).unwrap();
-    let mut flags = real.stage.command_line(&["--tls-cert", &cert, "--tls-key", &key]);
-    let at = flags.iter().position(|flag| flag.ends_with("/state")).unwrap();
-    flags[at] = real.stage.path("tls-state").display().to_string();
-    let minted = real.mint(json!({"dest": "/root/plain"})).await;
-    assert!(minted["url"].as_str().unwrap().starts_with("http://"));
-    let (_program, address) = Program::serve(&flags);
-    // Anything but TLS on that port fails cleanly, and a wrong token is refused over TLS as it is without.
-    let url = Value::from(format!("https://{address}/transfers/upload/{}", "A".repeat(43)));
-    let (output, answer) = curl(&["--cacert", &ca.display().to_string(), "-T", "-"], &url, Some(b"x"));
-    assert_eq!(answer["error"]["code"], "not_found", "{}", String::from_utf8_lossy(&output.stderr));
+    let ca = ca.display().to_string();
+    let Real { stage, sshd, program, .. } = real;
+    assert_eq!(program.terminate().code, Some(0));
+    let (_program, address) = Program::serve(&stage.command_line(&["--tls-cert", &cert, "--tls-key", &key]));
+    let call = |tool: &str, arguments: Value| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments}});
+        let bearer = format!("Authorization: Bearer {}", stage.bearer("agent"));
+        let lines =
+            ["--cacert", &ca, "-H", &bearer, "-H", "Content-Type: application/json", "--data-binary", "@-"];
+        let url = Value::from(format!("https://{address}/mcp"));
+        let (output, answer) = curl(&lines, &url, Some(body.to_string().as_bytes()));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        answer["result"]["structuredContent"].clone()
+    };
+    let arguments = json!({"cluster": "alpha", "vmid": VMID, "dest": "/root/sealed"});
+    let minted = call("proxmox_upload_link", arguments);
+    assert!(minted["url"].as_str().unwrap().starts_with(&format!("https://{address}/")), "{minted}");
+    // Without trust in the authority curl refuses, and the link is as good as before.
+    let (output, _) = curl(&["-T", "-"], &minted["url"], Some(b"x"));
+    assert!(!output.status.success());
+    let (_, receipt) = curl(&["--cacert", &ca, "-T", "-"], &minted["url"], Some(&payload()));
+    assert_eq!(receipt["checksum_verified"], true, "{receipt}");
+    assert_eq!(std::fs::read(sshd.guest_root(VMID).join("root/sealed")).unwrap(), payload());
+    assert_eq!(call("get_transfer", json!({"link_id": minted["link_id"]}))["state"], "ok");
+    // Also to a curl that has much left to send.
+    let file = stage.path("large");
+    std::fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+    let name = file.display().to_string();
+    for turn in 0..10 {
+        let (output, again) = curl(&["--cacert", &ca, "-H", "Expect:", "-T", &name], &minted["url"], None);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(again["error"]["code"], "not_found", "{turn}: {said} {again}");
+    }
 }
 
 /// Secrets turn up nowhere but in the answer that mints.

@@ -9,16 +9,24 @@
 //!
 //! Bodies pass untouched. The guard has to know where they end to find the next head; it counts declared lengths, and after
 //! a chunked body it looks for none: the server closes such a connection after its answer (see [`is_chunked`]).
+//!
+//! For the same reason it knows when the server closes on a peer that is still sending, as it does after refusing an upload by
+//! its head. Bytes that arrive at a closed socket are answered by a reset, which can overtake the refusal, so they are read and
+//! thrown away for a moment.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 /// Largest head. hyper is given the same limit and answers 431.
 pub(super) const LARGEST_HEAD: usize = 64 * 1024;
+/// How long a peer that is still sending has to take notice of its answer.
+const LINGER: Duration = Duration::from_secs(2);
 /// What hyper answers with 400 and a closed connection: no method begins like this.
 const NO_HEAD: &[u8] = b"\0\r\n\r\n";
 
@@ -37,6 +45,8 @@ pub(super) struct Heads<T> {
     given: usize,
     /// How far `held` has been looked at.
     seen: usize,
+    /// Our side is closed, and this is how long the peer's is still read.
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 /// Where in the stream the next byte is.
@@ -61,7 +71,7 @@ enum Framing {
 
 impl<T> Heads<T> {
     pub(super) fn new(inner: T) -> Self {
-        Self { inner, at: At::Head, held: Vec::new(), given: 0, seen: 0 }
+        Self { inner, at: At::Head, held: Vec::new(), given: 0, seen: 0, lingering: None }
     }
 
     /// Looks at what is held. `false`: the head is not complete.
@@ -230,7 +240,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Heads<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Heads<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
@@ -240,7 +250,27 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Heads<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        loop {
+            let Self { inner, lingering, at, .. } = &mut *self;
+            let Some(end) = lingering else {
+                ready!(Pin::new(inner).poll_shutdown(cx))?;
+                let sending = matches!(at, At::Rest | At::Refused | At::Body { left: 1.., .. });
+                if !sending {
+                    return Poll::Ready(Ok(()));
+                }
+                *lingering = Some(Box::pin(tokio::time::sleep(LINGER)));
+                continue;
+            };
+            if end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut space = [0_u8; 4096];
+            let mut read = ReadBuf::new(&mut space);
+            // Whatever ends it, our side was closed in order.
+            if ready!(Pin::new(inner).poll_read(cx, &mut read)).is_err() || read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     fn poll_write_vectored(
@@ -259,7 +289,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Heads<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -355,6 +385,32 @@ mod tests {
     fn a_head_beyond_the_limit_is_left_to_the_limit_of_hyper() {
         let long = format!("GET /{} HTTP/1.1", "a".repeat(LARGEST_HEAD));
         assert_eq!(whole(&long), long);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_is_still_sending_is_read_a_moment_longer() {
+        for (sent, more, lingers) in [
+            ("PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n123", "4567", true),
+            ("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", "2\r\n", true),
+            ("PUT / HTTP/1.1\r\nContent-Length: 3\r\n\r\n123", "", false),
+            ("GET / HTTP/1.1\r\n\r\n", "", false),
+        ] {
+            let (mut peer, ours) = tokio::io::duplex(1024);
+            let mut guard = Heads::new(ours);
+            peer.write_all(sent.as_bytes()).await.unwrap();
+            let mut read = vec![0; sent.len()];
+            guard.read_exact(&mut read).await.unwrap();
+            peer.write_all(more.as_bytes()).await.unwrap();
+            let started = tokio::time::Instant::now();
+            let closing = tokio::spawn(async move {
+                guard.shutdown().await.unwrap();
+                guard
+            });
+            // Our end is over at once, in either case.
+            assert_eq!(peer.read(&mut read).await.unwrap(), 0);
+            closing.await.unwrap();
+            assert_eq!(started.elapsed() >= LINGER, lingers, "{sent:?}");
+        }
     }
 
     proptest! {
