@@ -6,12 +6,14 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "support/raw.rs"]
+mod raw;
 mod support;
 
 use http::{Method, StatusCode};
+use raw::{Raw, head};
 use serde_json::{Value, json};
 use support::{Answer, Stage, request, send};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A `tools/call` with these headers beside the usual ones.
 async fn post(
@@ -144,44 +146,58 @@ async fn mc_06_text_of_guests_stays_data() {
     assert!(config.get("approved").is_none());
 }
 
-/// One request by hand; everything the server says until it closes.
-async fn raw(address: std::net::SocketAddr, text: &[u8]) -> String {
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.write_all(text).await.unwrap();
-    let _ = stream.shutdown().await;
-    let mut answer = Vec::new();
-    // A reset after the answer is an end like another.
-    let _ = stream.read_to_end(&mut answer).await;
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn mc_09_nothing_is_smuggled_behind_a_request() {
+async fn mc_09_requests_with_two_readings_are_400_and_the_connection_ends() {
     let stage = Stage::new().await;
     let server = stage.serve().await;
-    let host = format!("Host: {}\r\n", server.address);
-    let inner = format!("GET /healthz HTTP/1.1\r\n{host}\r\n");
-    for (name, head) in [
-        ("two lengths", "Content-Length: 0\r\nContent-Length: 5\r\n"),
-        ("negative", "Content-Length: -1\r\n"),
-        ("overflow", "Content-Length: 99999999999999999999\r\n"),
-        ("unknown coding", "Transfer-Encoding: xchunked\r\n"),
-        ("space before the colon", "Content-Length : 5\r\n"),
-        ("obs-fold", "X-A: b\r\n c\r\n"),
-        ("nul in a name", "X\0A: b\r\n"),
-    ] {
-        let text = format!("POST /mcp HTTP/1.1\r\n{host}{head}\r\n{inner}");
-        let answer = raw(server.address, text.as_bytes()).await;
-        assert!(!answer.contains("\r\n\r\nok\n"), "{name}: the inner request was answered: {answer}");
-        assert!(answer.matches("HTTP/1.1 ").count() <= 1, "{name}: {answer}");
-        assert!(!answer.starts_with("HTTP/1.1 2"), "{name}: {answer}");
+    let address = server.address;
+    let inner = head(address, "GET", "/healthz", &[]);
+    let corpus: [&[&str]; 20] = [
+        &["Content-Length: 4", "Transfer-Encoding: chunked"],
+        &["Transfer-Encoding: chunked", "Content-Length: 4"],
+        &["Content-Length: 0", "Content-Length: 5"],
+        &["Content-Length: 0", "Content-Length: 0"],
+        &["Content-Length: 0, 5"],
+        &["Content-Length: -1"],
+        &["Content-Length: +0"],
+        &["Content-Length: 99999999999999999999"],
+        &["Content-Length : 5"],
+        &["Transfer-Encoding: xchunked"],
+        &["Transfer-Encoding: chunked, chunked"],
+        &["Transfer-Encoding: identity, chunked"],
+        &["Transfer-Encoding:\x0bchunked"],
+        &["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+        &["X-A: b", " Content-Length: 5"],
+        &["X-A: b\nContent-Length: 5"],
+        &["X-A: b\rContent-Length: 5"],
+        &["X\0A: b"],
+        &["X-A: b\0c"],
+        &["Content-Length"],
+    ];
+    let mut requests: Vec<String> =
+        corpus.iter().map(|lines| head(address, "POST", "/mcp", lines) + "0\r\n\r\n").collect();
+    requests.push(format!("GET /healthz HTTP/1.1\nHost: {address}\n\n"));
+    requests.push(format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\n"));
+    requests.push(format!("GET  /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    requests.push(format!("GET /healthz HTTP/1.1 \r\nHost: {address}\r\n\r\n"));
+    requests.push(format!("GET\t/healthz\tHTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    requests.push(format!(" GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    for sent in requests {
+        let mut raw = Raw::open(address).await;
+        raw.write(sent.clone() + &inner).await;
+        assert_eq!(raw.reply().await.status, 400, "{sent:?}");
+        raw.closed().await;
     }
-    // A length beside a coding: the chunks are what counts, there is one answer, and the connection ends.
-    let text = format!(
-        "POST /mcp HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
-    );
-    let answer = raw(server.address, text.as_bytes()).await;
-    assert!(answer.matches("HTTP/1.1 ").count() <= 1 && !answer.contains("\r\n\r\nok\n"), "{answer}");
+    for lines in [String::new(), format!("Host: {address}\r\n").repeat(2)] {
+        let mut raw = Raw::open(address).await;
+        raw.write(format!("GET /healthz HTTP/1.1\r\n{lines}\r\n")).await;
+        assert_eq!(raw.reply().await.status, 400, "{lines:?}");
+    }
+    let large = head(address, "GET", "/healthz", &[&format!("X-A: {}", "a".repeat(70_000))]);
+    let mut raw = Raw::open(address).await;
+    raw.try_write(large).await;
+    assert_eq!(raw.reply().await.status, 431);
+    assert!(stage.alpha().requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,5 +246,137 @@ async fn mc_10_and_11_without_a_token_only_health_answers() {
                 assert!(!text.contains(name), "{method} {path}: {text}");
             }
         }
+    }
+}
+
+/// Numbers that are the same at every run.
+struct Dice(u64);
+
+impl Dice {
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        of[usize::try_from(self.0 >> 33).unwrap() % of.len()]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mc_11_no_target_and_no_method_gets_past_the_token() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    let address = server.address;
+    let host = format!("http://{address}");
+    let token = "A".repeat(43);
+    let pieces = [
+        "/",
+        "/",
+        "/",
+        "mcp",
+        "mcp",
+        "healthz",
+        "readyz",
+        "metrics",
+        "transfers",
+        "upload",
+        "/transfers/upload/",
+        "/mcp",
+        "/healthz",
+        "..",
+        ".",
+        "%2e",
+        "%2F",
+        "%6dcp",
+        "%00",
+        "?",
+        "#",
+        ";",
+        "\\",
+        "x",
+        "*",
+        "@",
+        ":",
+        "~",
+        "\u{e9}",
+        &token,
+        &host,
+    ];
+    let methods =
+        ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "PROPFIND"];
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut answers = std::collections::BTreeMap::<u16, usize>::new();
+    for _round in 0..3000 {
+        let mut target = dice.pick(&["/", "/", "/", "", &host]).to_owned();
+        for _piece in 0..dice.pick(&["1", "2", "3", "5"]).parse::<usize>().unwrap() {
+            target.push_str(dice.pick(&pieces));
+        }
+        let method = dice.pick(&methods);
+        let mut raw = Raw::open(address).await;
+        raw.write(head(address, method, &target, &["Content-Length: 0"])).await;
+        let reply = raw.next(method == "HEAD").await.unwrap();
+        *answers.entry(reply.status).or_default() += 1;
+        let path = target.strip_prefix(&host).unwrap_or(&target).split(['?', '#']).next().unwrap();
+        let health = matches!(path, "/healthz" | "/readyz") && matches!(method, "GET" | "HEAD");
+        let on_uploads = path.starts_with("/transfers/upload/");
+        let right = match reply.status {
+            200 => health,
+            401 => path == "/mcp",
+            405 => on_uploads && !matches!(method, "PUT" | "POST"),
+            404 => !health && path != "/mcp" && (!on_uploads || matches!(method, "PUT" | "POST")),
+            // No request target, or the name of another host in its place.
+            400 | 421 => !target.starts_with('/') || !target.bytes().all(|byte| byte.is_ascii_graphic()),
+            _ => false,
+        };
+        assert!(right, "{method} {target}: {reply:?}");
+    }
+    println!("{answers:?}");
+    assert!([200, 401, 404, 405].iter().all(|status| answers.contains_key(status)), "{answers:?}");
+    assert!(stage.alpha().requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tk_04_one_authorization_header_and_no_other_place_for_a_token() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    let bearer = stage.bearer("agent");
+    let body = call("get_nodes", json!({"cluster": "alpha"}));
+    let ask = async |target: &str, lines: &[String]| {
+        let mut all =
+            vec!["Content-Type: application/json".to_owned(), format!("Content-Length: {}", body.len())];
+        all.extend_from_slice(lines);
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let mut raw = Raw::open(server.address).await;
+        raw.write(head(server.address, "POST", target, &all) + &body).await;
+        raw.reply().await.status
+    };
+    for value in ["Bearer T", "bearer T", "BEARER T", "Bearer T ", "Bearer   T"] {
+        let line = format!("Authorization: {}", value.replace('T', bearer));
+        assert_eq!(ask("/mcp", &[line]).await, 200, "{value}");
+    }
+    for value in [
+        "T",
+        "Bearer\tT",
+        "BearerT",
+        "Basic T",
+        "Token T",
+        "Bearer",
+        "Bearer T T",
+        "\"Bearer T\"",
+        "Bearer T,Bearer T",
+    ] {
+        let line = format!("Authorization: {}", value.replace('T', bearer));
+        assert_eq!(ask("/mcp", &[line]).await, 401, "{value}");
+    }
+    let right = format!("Authorization: Bearer {bearer}");
+    for second in [&right, "authorization: Bearer x"] {
+        assert_eq!(ask("/mcp", &[right.clone(), second.to_string()]).await, 400, "{second}");
+    }
+    for key in ["access_token", "token", "authorization", "bearer"] {
+        assert_eq!(ask(&format!("/mcp?{key}={bearer}"), &[]).await, 401, "{key}");
+    }
+    for name in
+        ["Cookie: token=", "Cookie: Authorization=Bearer ", "X-Api-Key: ", "Proxy-Authorization: Bearer "]
+    {
+        assert_eq!(ask("/mcp", &[format!("{name}{bearer}")]).await, 401, "{name}");
     }
 }
