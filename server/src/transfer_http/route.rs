@@ -41,7 +41,9 @@ where
     }
     if request.version() != Version::HTTP_11 {
         // Without chunks and `100 Continue` a proxy would have to store what is meant to be streamed.
-        return reply::error(StatusCode::BAD_REQUEST, "http_version", "uploads take HTTP/1.1");
+        let message =
+            "an upload needs HTTP/1.1; let the proxy in between speak it (nginx: `proxy_http_version 1.1`)";
+        return reply::error(StatusCode::BAD_REQUEST, "http_version", message);
     }
     let Some(token) = token_of(&request) else { return reply::not_found() };
     let now = app.clock.monotonic();
