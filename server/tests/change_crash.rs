@@ -7,7 +7,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Seek};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -195,7 +195,11 @@ fn check_trail(trail: &[Value], set: &Value, context: &str) {
 fn trail_from(stage: &Stage, start: u64) -> Vec<Value> {
     let mut file = std::fs::File::open(stage.path("state/audit.jsonl")).unwrap();
     file.seek(std::io::SeekFrom::Start(start)).unwrap();
-    BufReader::new(file).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    // A line is written in one piece but may be read in two: what has no end yet is not there yet.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Sets on this guest for which a request may have been sent: those with an attempt.

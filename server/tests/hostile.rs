@@ -176,3 +176,26 @@ async fn do_01_one_address_cannot_take_every_connection() {
     drop(open);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tk_08_a_token_taken_back_while_its_call_is_decided_dispatches_nothing() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    let agent = stage.client(server.address, "agent");
+    let hold = lab::Fault::once("GET", "/nodes/{node}/qemu/{vmid}/config", lab::Action::HoldBefore);
+    let mut held = stage.alpha().inject(hold);
+    let call = tokio::spawn({
+        let agent = agent.clone();
+        async move { agent.call("start_vm", json!({"cluster": "alpha", "vmid": 104})).await }
+    });
+    held.struck().await;
+    let path = stage.path("tokens.json");
+    let mut file: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    file["tokens"].as_object_mut().unwrap().remove("agent").unwrap();
+    std::fs::write(&path, file.to_string()).unwrap();
+    reload(&stage, &server).await;
+    held.release();
+    let refused = call.await.unwrap().unwrap_err();
+    assert_eq!(refused["code"], "configuration_changed", "{refused}");
+    assert_eq!(stage.alpha().mutations(), 0);
+}

@@ -38,6 +38,13 @@ impl Service<Call<Permitted>> for Dispatch {
                 record = record.argument("change_set_id", set.clone());
             }
             app.audit.append_durable(record).await.map_err(|_| audit_down())?;
+            // TK-08: a token, a grant or a protection taken back while this call was on its way must not be acted on.
+            if app.live.load().generation != context.caller.snapshot.generation {
+                return Err(ToolFailure::new(
+                    "configuration_changed",
+                    "the server's configuration was reloaded while this call was decided, so nothing was changed; call again",
+                ));
+            }
             // The caller's future only waits: when the caller goes away the work and its bookkeeping still finish.
             let work = (spec.handler)(context, permit, target, arguments);
             match app.tracker.spawn(work).await {
