@@ -353,28 +353,37 @@ async fn ul_32_no_secret_is_in_any_log_answer_or_file() {
     let agent = real.stage.client(port, "agent");
     let mut seen = Vec::new();
     let mut tokens = Vec::new();
-    for dest in ["/root/canary", "/root/canary", "/nowhere/canary"] {
+    let dests = [("/root/canary", "200"), ("/root/canary", "409"), ("/nowhere/canary", "409")];
+    for (dest, status) in dests {
         let arguments = json!({"cluster": "alpha", "vmid": VMID, "dest": dest});
         let minted = agent.call("proxmox_upload_link", arguments).await.unwrap();
         tokens.push(minted["url"].as_str().unwrap().rsplit('/').next().unwrap().to_owned());
-        for _presented in 0..2 {
+        // Redeemed or failed, and then presented again.
+        for expected in [status, "404"] {
             let (output, _) = curl(&["-i", "-T", "-"], &minted["url"], Some(b"canary"));
+            let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(answer.contains(&format!("HTTP/1.1 {expected} ")), "{dest}: {answer}");
             seen.extend(output.stdout);
         }
         let outcome = agent.call("get_transfer", json!({"link_id": minted["link_id"]})).await.unwrap();
         seen.extend(outcome.to_string().into_bytes());
+    }
+    for path in ["healthz", "readyz", "metrics"] {
+        let (output, _) = curl(&["-i"], &format!("http://{port}/{path}").into(), None);
+        seen.extend(output.stdout);
     }
     let _ = rustix::process::kill_process(
         rustix::process::Pid::from_child(&child),
         rustix::process::Signal::TERM,
     );
     child.wait().unwrap();
-    seen.extend(std::fs::read(&log).unwrap());
-    assert!(!seen.is_empty());
+    let log = std::fs::read(&log).unwrap();
+    assert!(String::from_utf8_lossy(&log).contains("TRACE"), "the log is as talkative as it gets");
+    seen.extend(log);
     let before = seen.len();
     read_all(&state, &mut seen);
     assert!(seen.len() > before);
-    tokens.push(real.stage.bearer("agent").to_owned());
+    tokens.extend(["agent", "reader", "approver"].map(|name| real.stage.bearer(name).to_owned()));
     tokens.push(real.stage.alpha().token_secret().to_owned());
     tokens.push(real.sshd.client_key_pem().lines().nth(2).unwrap().to_owned());
     let text = String::from_utf8_lossy(&seen);
