@@ -1,5 +1,6 @@
 //! The HTTP side of every request: host and origin, then the route.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use mcp_wire::http::{BoxBody, Config, HostPolicy, McpHttp, Refusal};
 use mcp_wire::{Identity, ServerInfo};
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 use super::start::StartError;
 use crate::app::App;
@@ -30,6 +31,23 @@ pub(super) fn identity() -> Identity {
     let mut info = ServerInfo::new("proxward", env!("CARGO_PKG_VERSION"));
     info.title = Some("Proxward".to_owned());
     Identity::new(info).instructions(INSTRUCTIONS)
+}
+
+/// What answers `/mcp` on one connection.
+pub(super) trait Endpoint:
+    Service<Request<Incoming>, Response = Response<BoxBody>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Endpoint for S where
+    S: Service<Request<Incoming>, Response = Response<BoxBody>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
 }
 
 /// Answers requests.
@@ -81,8 +99,26 @@ impl Front {
         self.shared.app.live.load().policy.trusts_proxy(address)
     }
 
+    /// The MCP endpoint of one connection of `peer`, made once and cloned for each of its requests.
+    pub(super) fn endpoint(&self, peer: SocketAddr) -> impl Endpoint {
+        let shared = self.shared.clone();
+        let authenticator = move |parts: &http::request::Parts| {
+            let shared = shared.clone();
+            // Only what authentication reads is taken along.
+            let mut head = Request::new(()).into_parts().0;
+            head.headers = parts.headers.clone();
+            async move { shared.caller(peer, &head).await }
+        };
+        McpHttp::new(Rpc::new(self.shared.app.clone()), authenticator, self.shared.config.clone())
+    }
+
     /// Answers one request of `peer`. The request's target is never logged: it may hold a link's token.
-    pub(super) async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<BoxBody> {
+    pub(super) async fn answer(
+        &self,
+        peer: SocketAddr,
+        endpoint: impl Endpoint,
+        request: Request<Incoming>,
+    ) -> Response<BoxBody> {
         let (parts, body) = request.into_parts();
         if let Err(refusal) = self.shared.hosts.check(&parts) {
             return refusal.into_response();
@@ -94,28 +130,14 @@ impl Front {
             return reply.map(|body| body.boxed());
         }
         match (path, request.method()) {
-            ("/mcp", _) if self.shared.mcp => self.mcp(peer, request).await,
+            ("/mcp", _) if self.shared.mcp => match endpoint.oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            },
             ("/healthz", &Method::GET | &Method::HEAD) => plain(StatusCode::OK, "ok\n"),
             ("/readyz", &Method::GET | &Method::HEAD) => self.readyz().await,
             // JSON for every unknown path, OAuth's discovery paths among them: clients that probe those take it for "no".
             _ => reply::not_found().map(|body| body.boxed()),
-        }
-    }
-
-    async fn mcp(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<BoxBody> {
-        let shared = self.shared.clone();
-        let authenticator = move |parts: &http::request::Parts| {
-            let shared = shared.clone();
-            // Only what authentication reads is taken along.
-            let mut head = Request::new(()).into_parts().0;
-            head.headers = parts.headers.clone();
-            async move { shared.caller(peer, &head).await }
-        };
-        let endpoint =
-            McpHttp::new(Rpc::new(self.shared.app.clone()), authenticator, self.shared.config.clone());
-        match endpoint.oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
         }
     }
 

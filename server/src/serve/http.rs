@@ -179,11 +179,12 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (front, peer) = (self.front.clone(), self.peer);
+        let endpoint = front.endpoint(peer);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let front = front.clone();
+            let (front, endpoint) = (front.clone(), endpoint.clone());
             async move {
                 let last = heads::is_chunked(request.headers());
-                let mut response = front.answer(peer, request).await;
+                let mut response = front.answer(peer, endpoint, request).await;
                 if last {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
