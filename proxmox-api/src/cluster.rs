@@ -9,7 +9,7 @@ use crate::{
     error::{Effect, Error},
     guest::{GuestKind, GuestRef},
     ids::{NodeName, StorageId, Tags, Vmid},
-    wire::{Field, Form, Listing, Path, Record, Reply, Scrubber},
+    wire::{Field, Form, JsonMap, Listing, Path, Record, Reply, Scrubber},
 };
 
 /// The version of PVE on the node that answered.
@@ -45,6 +45,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<ClusterNode>,
     /// Entries without a readable node name.
     pub skipped: usize,
+    /// The cluster's own entry as PVE sent it; empty on a single node.
+    pub json: JsonMap,
 }
 
 /// A member of a cluster.
@@ -58,39 +60,8 @@ pub struct ClusterNode {
     pub local: Field<bool>,
     /// Its address within the cluster.
     pub ip: Option<String>,
-}
-
-/// A node and its load. What an offline node does not tell is `None`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Node {
-    /// Its name.
-    pub name: NodeName,
-    /// `online`, `offline` or `unknown`.
-    pub status: Option<String>,
-    /// Share of its processors in use, 0 to 1.
-    pub cpu: Option<f64>,
-    /// How many processors it has.
-    pub maxcpu: Option<f64>,
-    /// Memory in use, bytes.
-    pub mem: Option<u64>,
-    /// Memory, bytes.
-    pub maxmem: Option<u64>,
-    /// Root file system in use, bytes.
-    pub disk: Option<u64>,
-    /// Size of the root file system, bytes.
-    pub maxdisk: Option<u64>,
-    /// Seconds since boot.
-    pub uptime: Option<u64>,
-    /// SHA-256 of its certificate, 32 hex pairs with colons.
-    pub ssl_fingerprint: Option<String>,
-}
-
-impl Node {
-    /// Whether PVE says that it is online.
-    #[must_use]
-    pub fn is_online(&self) -> bool {
-        self.status.as_deref() == Some("online")
-    }
+    /// The whole entry as PVE sent it.
+    pub json: JsonMap,
 }
 
 /// What a [`Resource`] is.
@@ -218,7 +189,7 @@ impl Resource {
         Reply::new(body.into(), Effect::NotSent, Scrubber::without_secret(), call).list(Self::read)
     }
 
-    fn read(row: &Record<'_>) -> Option<Self> {
+    pub(crate) fn read(row: &Record<'_>) -> Option<Self> {
         let kind = ResourceKind::read(&row.filled("type")?);
         let resource = Self {
             id: row.filled("id"),
@@ -274,33 +245,40 @@ impl Client {
     /// See [`Error`].
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         enum Entry {
-            Cluster { name: Option<String>, quorate: Field<bool> },
+            Cluster { name: Option<String>, quorate: Field<bool>, json: JsonMap },
             Node(ClusterNode),
         }
         let path = Path::of("cluster").word("status");
         let list = self.read(path, Form::new()).await?.list(|row| match row.filled("type")?.as_str() {
-            "cluster" => Some(Entry::Cluster { name: row.filled("name"), quorate: row.flag("quorate") }),
+            "cluster" => Some(Entry::Cluster {
+                name: row.filled("name"),
+                quorate: row.flag("quorate"),
+                json: row.json(),
+            }),
             "node" => Some(Entry::Node(ClusterNode {
                 name: row.id("name")?,
                 online: row.flag("online"),
                 local: row.flag("local"),
                 ip: row.filled("ip"),
+                json: row.json(),
             })),
             _ => None,
         })?;
-        let mut status =
-            ClusterStatus { name: None, quorate: Field::Absent, nodes: Vec::new(), skipped: list.skipped };
+        let mut status = ClusterStatus {
+            name: None,
+            quorate: Field::Absent,
+            nodes: Vec::new(),
+            skipped: list.skipped,
+            json: JsonMap::new(),
+        };
         for entry in list {
             match entry {
                 Entry::Node(node) => status.nodes.push(node),
-                // A cluster that does not say whether it has quorum is no single node.
-                Entry::Cluster { name, quorate: Field::Absent } => {
+                Entry::Cluster { name, quorate, json } => {
                     status.name = name;
-                    status.quorate = Field::Unreadable;
-                }
-                Entry::Cluster { name, quorate } => {
-                    status.name = name;
-                    status.quorate = quorate;
+                    // A cluster that does not say whether it has quorum is no single node.
+                    status.quorate = if quorate == Field::Absent { Field::Unreadable } else { quorate };
+                    status.json = json;
                 }
             }
         }
@@ -325,24 +303,15 @@ impl Client {
         self.read(Path::of("cluster").word("resources"), query).await?.list(Resource::read)
     }
 
-    /// The nodes and their load (any token; load needs `Sys.Audit` on the node).
+    /// A number no guest has (`GET /cluster/nextid`; any user). It is not reserved: a guest may have it by the time it
+    /// is used, and the create call then says so.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn nodes(&self) -> Result<Listing<Node>, Error> {
-        self.read(Path::of("nodes"), Form::new()).await?.list(|row| {
-            Some(Node {
-                name: row.id("node")?,
-                status: row.filled("status"),
-                cpu: row.float("cpu"),
-                maxcpu: row.float("maxcpu"),
-                mem: row.integer("mem"),
-                maxmem: row.integer("maxmem"),
-                disk: row.integer("disk"),
-                maxdisk: row.integer("maxdisk"),
-                uptime: row.integer("uptime"),
-                ssl_fingerprint: row.filled("ssl_fingerprint"),
-            })
-        })
+    pub async fn next_vmid(&self) -> Result<Vmid, Error> {
+        let reply = self.read(Path::of("cluster").word("nextid"), Form::new()).await?;
+        // A number that comes as text.
+        let said = reply.scalar()?.into_text().unwrap_or_default();
+        said.parse().map_err(|error| reply.malformed(&format!("{error}")))
     }
 }

@@ -38,7 +38,8 @@ pub enum ErrorKind {
     NodeUnreachable,
     /// Something the call names does not exist. PVE says so with HTTP 500, so this is read from its text.
     NotFound,
-    /// PVE refused a parameter; see [`Error::parameter_errors`].
+    /// A parameter is refused: by PVE, or with the effect [`Effect::NotSent`] by this crate before anything went out.
+    /// See [`Error::parameter_errors`].
     Parameter,
     /// The token lacks a privilege (HTTP 403); the text names path and privilege.
     PermissionDenied,
@@ -119,6 +120,14 @@ impl Error {
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Config, Effect::NotSent, message)
+    }
+
+    /// An argument that cannot be sent, found before anything was.
+    pub(crate) fn argument(name: &str, problem: impl Into<String>) -> Self {
+        let problem = problem.into();
+        let errors = BTreeMap::from([(name.to_owned(), problem)]);
+        let message = "nothing was sent: an argument cannot be sent as it is";
+        Self::new(ErrorKind::Parameter, Effect::NotSent, message).with_parameter_errors(errors)
     }
 
     pub(crate) fn with_status(mut self, status: u16) -> Self {

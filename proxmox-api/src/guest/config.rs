@@ -4,8 +4,8 @@ use super::{GuestKind, GuestRef};
 use crate::{
     client::Client,
     error::Error,
-    ids::{Digest, Tags, Volid},
-    wire::{Field, Form, Scalar, flag, property},
+    ids::{Digest, SnapName, Tags, Volid},
+    wire::{Field, Form, JsonMap, Path, Scalar, flag, property},
 };
 
 /// The configuration of a guest as it will be at the next start: changes that wait for it are included.
@@ -19,6 +19,8 @@ pub struct GuestConfig {
     pub raw: BTreeMap<String, String>,
     /// Keys whose value is no text, number or boolean. Whoever decides by one of them must not take it for absent.
     pub unreadable: BTreeSet<String>,
+    /// The whole answer as PVE sent it, digest included.
+    pub json: JsonMap,
 }
 
 /// A disk, mount point or CD drive of a guest.
@@ -201,12 +203,35 @@ impl Net {
 }
 
 impl Client {
-    /// Reads the guest's configuration (needs `VM.Audit`).
+    /// Reads the guest's configuration, changes that wait for its next start included (`GET …/config`; needs
+    /// `VM.Audit`; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`]. [`Error::is_missing_guest`] tells that it is not on that node.
     pub async fn guest_config(&self, guest: &GuestRef) -> Result<GuestConfig, Error> {
-        self.read(guest.path().word("config"), Form::new()).await?.record(|config| {
+        self.config_at(guest, guest.path().word("config"), Form::new()).await
+    }
+
+    /// Reads the configuration the guest runs with now, without the changes that wait (`GET …/config?current=1`;
+    /// needs `VM.Audit`; PVE 7 to 9).
+    ///
+    /// # Errors
+    /// See [`Error`]. [`Error::is_missing_guest`] tells that it is not on that node.
+    pub async fn guest_config_active(&self, guest: &GuestRef) -> Result<GuestConfig, Error> {
+        self.config_at(guest, guest.path().word("config"), Form::new().put_flag("current", true)).await
+    }
+
+    /// Reads the configuration a snapshot was taken of (`GET …/snapshot/{snapname}/config`; needs `VM.Audit` or
+    /// `VM.Snapshot`; PVE 7 to 9).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn snapshot_config(&self, guest: &GuestRef, name: &SnapName) -> Result<GuestConfig, Error> {
+        self.config_at(guest, guest.path().word("snapshot").id(name).word("config"), Form::new()).await
+    }
+
+    async fn config_at(&self, guest: &GuestRef, path: Path, query: Form) -> Result<GuestConfig, Error> {
+        self.read(path, query).await?.record(|config| {
             let mut raw = BTreeMap::new();
             let mut unreadable = BTreeSet::new();
             for key in config.keys().filter(|key| *key != "digest") {
@@ -219,7 +244,13 @@ impl Client {
                     }
                 }
             }
-            Ok(GuestConfig { kind: guest.kind, digest: config.id("digest"), raw, unreadable })
+            Ok(GuestConfig {
+                kind: guest.kind,
+                digest: config.id("digest"),
+                raw,
+                unreadable,
+                json: config.json(),
+            })
         })
     }
 }
@@ -230,7 +261,7 @@ mod tests {
 
     fn config(kind: GuestKind, pairs: &[(&str, &str)]) -> GuestConfig {
         let raw = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        GuestConfig { kind, digest: None, raw, unreadable: BTreeSet::new() }
+        GuestConfig { kind, digest: None, raw, unreadable: BTreeSet::new(), json: JsonMap::new() }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod config;
 mod destroy;
+mod interfaces;
+mod pending;
 mod power;
 mod snapshot;
 mod status;
@@ -10,10 +12,13 @@ use std::fmt;
 
 pub use config::{Disk, DiskSource, GuestConfig, Net};
 pub use destroy::DestroyOptions;
+pub use interfaces::{Interface, InterfaceAddress};
+pub use pending::{PendingDelete, PendingKey};
 pub use snapshot::{Snapshot, Snapshots};
 pub use status::{GuestStatus, RunState};
 
 use crate::{
+    error::Error,
     ids::{NodeName, Vmid},
     wire::Path,
 };
@@ -52,6 +57,11 @@ impl GuestRef {
     /// `/nodes/{node}/{qemu|lxc}/{vmid}`
     pub(crate) fn path(&self) -> Path {
         Path::node(&self.node).id(&self.kind).id(&self.vmid)
+    }
+
+    /// Refuses a call that PVE has for the other kind of guest only.
+    pub(crate) fn must_be(&self, kind: GuestKind, problem: &str) -> Result<(), Error> {
+        if self.kind == kind { Ok(()) } else { Err(Error::argument("guest", format!("{self}: {problem}"))) }
     }
 }
 

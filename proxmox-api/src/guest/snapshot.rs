@@ -3,7 +3,7 @@ use crate::{
     client::Client,
     error::Error,
     ids::Digest,
-    wire::{Field, Form},
+    wire::{Field, Form, JsonMap},
 };
 
 /// A snapshot of a guest.
@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub parent: Option<String>,
     /// Whether it holds the memory. Rolling back to one that does starts the guest.
     pub vmstate: Field<bool>,
+    /// The whole entry as PVE sent it.
+    pub json: JsonMap,
 }
 
 /// The snapshots of a guest, without the entry `current` that PVE adds for the present state.
@@ -36,7 +38,7 @@ pub struct Snapshots {
 }
 
 impl Client {
-    /// Lists the guest's snapshots (needs `VM.Audit`).
+    /// Lists the guest's snapshots (`GET …/snapshot`; needs `VM.Audit`; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`].
@@ -56,6 +58,7 @@ impl Client {
                 description: row.filled("description"),
                 parent,
                 vmstate: row.flag("vmstate"),
+                json: row.json(),
             })
         })?;
         let skipped = list.skipped;

@@ -3,7 +3,7 @@ use crate::{
     client::Client,
     error::Error,
     ids::Tags,
-    wire::{Field, Form},
+    wire::{Field, Form, JsonMap, Record},
 };
 
 /// Whether a guest runs.
@@ -50,38 +50,45 @@ pub struct GuestStatus {
     pub disk: Option<u64>,
     /// Size of the root disk, bytes.
     pub maxdisk: Option<u64>,
+    /// The whole answer as PVE sent it.
+    pub json: JsonMap,
+}
+
+impl GuestStatus {
+    pub(crate) fn read(status: &Record<'_>) -> Self {
+        let state = match status.filled("status").as_deref() {
+            Some("running") => RunState::Running,
+            Some("stopped") => RunState::Stopped,
+            other => RunState::Unknown(other.unwrap_or_default().to_owned()),
+        };
+        Self {
+            state,
+            name: status.filled("name"),
+            qmp_status: status.filled("qmpstatus"),
+            lock: status.filled("lock"),
+            ha_managed: status.record("ha").map_or(Field::Absent, |ha| ha.flag("managed")),
+            template: status.flag("template"),
+            tags: status.tags("tags"),
+            pid: status.integer("pid"),
+            uptime: status.integer("uptime"),
+            cpu: status.float("cpu"),
+            cpus: status.float("cpus"),
+            mem: status.integer("mem"),
+            maxmem: status.integer("maxmem"),
+            disk: status.integer("disk"),
+            maxdisk: status.integer("maxdisk"),
+            json: status.json(),
+        }
+    }
 }
 
 impl Client {
-    /// Reads the guest's current state (needs `VM.Audit`).
+    /// Reads the guest's current state (`GET …/status/current`; needs `VM.Audit`; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn guest_status(&self, guest: &GuestRef) -> Result<GuestStatus, Error> {
         let path = guest.path().word("status").word("current");
-        self.read(path, Form::new()).await?.record(|status| {
-            let state = match status.filled("status").as_deref() {
-                Some("running") => RunState::Running,
-                Some("stopped") => RunState::Stopped,
-                other => RunState::Unknown(other.unwrap_or_default().to_owned()),
-            };
-            Ok(GuestStatus {
-                state,
-                name: status.filled("name"),
-                qmp_status: status.filled("qmpstatus"),
-                lock: status.filled("lock"),
-                ha_managed: status.record("ha").map_or(Field::Absent, |ha| ha.flag("managed")),
-                template: status.flag("template"),
-                tags: status.tags("tags"),
-                pid: status.integer("pid"),
-                uptime: status.integer("uptime"),
-                cpu: status.float("cpu"),
-                cpus: status.float("cpus"),
-                mem: status.integer("mem"),
-                maxmem: status.integer("maxmem"),
-                disk: status.integer("disk"),
-                maxdisk: status.integer("maxdisk"),
-            })
-        })
+        self.read(path, Form::new()).await?.record(|status| Ok(GuestStatus::read(status)))
     }
 }

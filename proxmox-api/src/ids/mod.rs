@@ -5,7 +5,10 @@
 //! may become a segment of a URL path.
 
 mod digest;
+mod firewall;
+mod ha;
 mod node;
+mod pool;
 mod snapshot;
 mod storage;
 mod tags;
@@ -14,7 +17,10 @@ mod vmid;
 mod volid;
 
 pub use digest::Digest;
+pub use firewall::{AliasName, AliasScope, Cidr, IpSetMember, IpSetName, SecurityGroup};
+pub use ha::{HaSid, RuleName};
 pub use node::NodeName;
+pub use pool::PoolId;
 pub use snapshot::SnapName;
 pub use storage::StorageId;
 pub use tags::Tags;

@@ -3,7 +3,7 @@ use crate::{
     client::Client,
     error::Error,
     ids::{NodeName, Upid, Vmid},
-    wire::{Form, Listing, Path, Record},
+    wire::{Form, JsonMap, Listing, Path, Record},
 };
 
 /// Which tasks to look among.
@@ -18,6 +18,30 @@ pub enum TaskSource {
     Archive,
 }
 
+/// How finished tasks ended, as PVE sorts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaskOutcome {
+    /// `OK`.
+    Ok,
+    /// `WARNINGS: n`.
+    Warning,
+    /// An error.
+    Error,
+    /// PVE cannot tell.
+    Unknown,
+}
+
+impl TaskOutcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// Which tasks of a node to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFilter {
@@ -29,6 +53,12 @@ pub struct TaskFilter {
     pub typefilter: Option<String>,
     /// Only tasks started at or after this time, seconds since 1970 by the node's clock.
     pub since: Option<u64>,
+    /// Only tasks started at or before this time.
+    pub until: Option<u64>,
+    /// Only tasks of this user, `root@pam`.
+    pub userfilter: Option<String>,
+    /// Only finished tasks that ended like one of these; all when empty.
+    pub outcomes: Vec<TaskOutcome>,
     /// How many to skip.
     pub start: u64,
     /// How many at most, newest first.
@@ -38,7 +68,17 @@ pub struct TaskFilter {
 impl Default for TaskFilter {
     /// Everything, at most 500.
     fn default() -> Self {
-        Self { source: TaskSource::All, vmid: None, typefilter: None, since: None, start: 0, limit: 500 }
+        Self {
+            source: TaskSource::All,
+            vmid: None,
+            typefilter: None,
+            since: None,
+            until: None,
+            userfilter: None,
+            outcomes: Vec::new(),
+            start: 0,
+            limit: 500,
+        }
     }
 }
 
@@ -51,6 +91,8 @@ pub struct Task {
     pub exit: Option<TaskExit>,
     /// When it ended, seconds since 1970.
     pub endtime: Option<u64>,
+    /// The whole entry as PVE sent it.
+    pub json: JsonMap,
 }
 
 impl Task {
@@ -62,12 +104,22 @@ impl Task {
             None if endtime.is_none() => None,
             status => Some(TaskExit::of_stopped(status)),
         };
-        Some(Self { upid: row.id("upid")?, exit, endtime })
+        Some(Self { upid: row.id("upid")?, exit, endtime, json: row.json() })
     }
 }
 
 impl Client {
-    /// The tasks of a node. A token sees its own; others need `Sys.Audit` on the node.
+    /// The recent tasks of all nodes (`GET /cluster/tasks`; a token sees its own, others need `Sys.Audit` on the node;
+    /// PVE 7 to 9). Each node tells only its last ones; for a search use [`Client::tasks`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster_tasks(&self) -> Result<Listing<Task>, Error> {
+        self.read(Path::of("cluster").word("tasks"), Form::new()).await?.list(Task::read)
+    }
+
+    /// The tasks of a node, newest first (`GET /nodes/{node}/tasks`; a token sees its own, others need `Sys.Audit` on
+    /// the node; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`].
@@ -82,6 +134,9 @@ impl Client {
             .put_some("vmid", filter.vmid)
             .put_some("typefilter", filter.typefilter.as_ref())
             .put_some("since", filter.since)
+            .put_some("until", filter.until)
+            .put_some("userfilter", filter.userfilter.as_ref())
+            .put_list("statusfilter", filter.outcomes.iter().map(|outcome| outcome.word()))
             .put("start", filter.start)
             .put("limit", filter.limit);
         self.read(Path::node(node).word("tasks"), query).await?.list(Task::read)

@@ -5,14 +5,14 @@ mod list;
 mod wait;
 
 pub use exit::TaskExit;
-pub use list::{Task, TaskFilter, TaskSource};
+pub use list::{Task, TaskFilter, TaskOutcome, TaskSource};
 pub use wait::{WaitPolicy, Waited};
 
 use crate::{
     client::Client,
     error::Error,
     ids::Upid,
-    wire::{Form, Listing, Path},
+    wire::{Form, JsonMap, Listing, Path},
 };
 
 /// Whether a task runs, and how it ended.
@@ -22,6 +22,8 @@ pub struct TaskStatus {
     pub running: bool,
     /// How it ended; `None` exactly while it runs.
     pub exit: Option<TaskExit>,
+    /// The whole answer as PVE sent it.
+    pub json: JsonMap,
 }
 
 /// A line of a task's log.
@@ -34,25 +36,26 @@ pub struct LogLine {
 }
 
 impl Client {
-    /// The state of a task, asked at the task's own node. A token sees its own tasks; others need `Sys.Audit` on
-    /// the node.
+    /// The state of a task, asked at the task's own node (`GET /nodes/{node}/tasks/{upid}/status`; a token sees its
+    /// own tasks, others need `Sys.Audit` on the node; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`]; a task PVE does not know is [`NotFound`](crate::ErrorKind::NotFound).
     pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
         let reply = self.read(task(upid).word("status"), Form::new()).await?;
         reply.record(|data| match data.filled("status").as_deref() {
-            Some("running") => Ok(TaskStatus { running: true, exit: None }),
+            Some("running") => Ok(TaskStatus { running: true, exit: None, json: data.json() }),
             Some("stopped") => {
                 let exit = data.filled("exitstatus");
-                Ok(TaskStatus { running: false, exit: Some(TaskExit::of_stopped(exit.as_deref())) })
+                let exit = Some(TaskExit::of_stopped(exit.as_deref()));
+                Ok(TaskStatus { running: false, exit, json: data.json() })
             }
             _ => Err(reply.malformed("`status` is neither `running` nor `stopped`")),
         })
     }
 
-    /// Lines of a task's log, `limit` of them from line `start` (0 is the first), with the total number of lines.
-    /// Of an unknown task PVE gives one line that says the file cannot be opened.
+    /// Lines of a task's log, `limit` of them from line `start` (0 is the first), with the total number of lines
+    /// (`GET /nodes/{node}/tasks/{upid}/log`; rights as for [`Client::task_status`]; PVE 7 to 9). Of an unknown task PVE gives one line that says the file cannot be opened.
     ///
     /// # Errors
     /// See [`Error`].

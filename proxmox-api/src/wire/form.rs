@@ -35,6 +35,12 @@ impl Form {
         }
     }
 
+    /// Adds a list that PVE takes as one text, separated by `,`, unless it is empty.
+    pub(crate) fn put_list(self, key: &str, values: impl IntoIterator<Item = impl Display>) -> Self {
+        let joined: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+        if joined.is_empty() { self } else { self.put(key, joined.join(",")) }
+    }
+
     /// Adds a boolean, which PVE takes only as 0 or 1.
     pub(crate) fn put_flag(self, key: &str, value: bool) -> Self {
         self.put(key, u8::from(value))

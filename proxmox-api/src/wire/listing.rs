@@ -17,6 +17,13 @@ pub struct Listing<T> {
     pub total: Option<u64>,
 }
 
+impl<T> Default for Listing<T> {
+    /// No entries.
+    fn default() -> Self {
+        Self { items: Vec::new(), skipped: 0, total: None }
+    }
+}
+
 impl<T> Listing<T> {
     /// Iterates over the entries.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
@@ -71,7 +78,7 @@ impl<'de, T, F: FnMut(&Record<'_>) -> Option<T>> Visitor<'de> for Rows<F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut list = Listing { items: Vec::new(), skipped: 0, total: None };
+        let mut list = Listing::default();
         while let Some(raw) = seq.next_element::<&RawValue>()? {
             match Record::parse(raw).as_ref().and_then(&mut self.0) {
                 Some(item) => list.items.push(item),

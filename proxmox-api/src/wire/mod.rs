@@ -17,6 +17,7 @@ pub(crate) use form::{ENCODED, Form};
 pub use listing::Listing;
 pub(crate) use number::{float, integer};
 pub(crate) use path::Path;
+pub use record::JsonMap;
 pub(crate) use record::{Record, Scalar};
 pub(crate) use reply::{Reply, refusal};
 pub(crate) use text::Scrubber;

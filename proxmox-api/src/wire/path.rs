@@ -5,14 +5,23 @@ use percent_encoding::utf8_percent_encode;
 use super::form::ENCODED;
 use crate::{
     guest::GuestKind,
-    ids::{NodeName, SnapName, StorageId, Upid, Vmid, Volid},
+    ids::{
+        AliasName, HaSid, IpSetMember, IpSetName, NodeName, RuleName, SecurityGroup, SnapName, StorageId,
+        Upid, Vmid, Volid,
+    },
 };
 
 /// A value that may become one segment of a path. Implemented for parsed ids only, so that no free text can.
 pub(crate) trait Segment: Display {}
 
+impl Segment for AliasName {}
 impl Segment for GuestKind {}
+impl Segment for HaSid {}
+impl Segment for IpSetMember {}
+impl Segment for IpSetName {}
 impl Segment for NodeName {}
+impl Segment for RuleName {}
+impl Segment for SecurityGroup {}
 impl Segment for SnapName {}
 impl Segment for StorageId {}
 impl Segment for Upid {}
@@ -43,6 +52,12 @@ impl Path {
         self.0.push('/');
         // Writing to a String cannot fail.
         let _ = write!(self.0, "{}", utf8_percent_encode(&id.to_string(), ENCODED));
+        self
+    }
+
+    /// A number as a segment.
+    pub(crate) fn number(mut self, number: u32) -> Self {
+        let _ = write!(self.0, "/{number}");
         self
     }
 

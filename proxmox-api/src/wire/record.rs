@@ -3,8 +3,11 @@ use std::{borrow::Cow, fmt};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Field, flag, float, integer};
+use super::{Field, Listing, flag, float, integer};
 use crate::ids::Tags;
+
+/// A JSON object as PVE sent it.
+pub type JsonMap = serde_json::Map<String, serde_json::Value>;
 
 /// A JSON object whose fields are read one by one, so that one odd field never costs the record. Of a repeated key
 /// the last one counts, as in Perl.
@@ -96,6 +99,45 @@ impl<'a> Record<'a> {
 
     pub(crate) fn record(&self, key: &str) -> Option<Record<'a>> {
         Record::parse(self.raw(key)?)
+    }
+
+    /// The readable numbers of a list; none when there is no list.
+    pub(crate) fn floats(&self, key: &str) -> Vec<f64> {
+        let list = self.raw(key).and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
+        list.unwrap_or_default().into_iter().filter_map(|raw| float(&Scalar::read(raw))).collect()
+    }
+
+    /// The texts of a list, or of one text that PVE separates by `,`, `;` or white space.
+    pub(crate) fn texts(&self, key: &str) -> Vec<String> {
+        if let Some(text) = self.filled(key) {
+            let parts = text.split(|c: char| matches!(c, ',' | ';' | '\0') || c.is_whitespace());
+            return parts.filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        }
+        let list = self.raw(key).and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
+        list.unwrap_or_default().into_iter().filter_map(|raw| Scalar::read(raw).into_text()).collect()
+    }
+
+    /// A list of objects within the object, read entry by entry; an empty one when it is not there.
+    pub(crate) fn listing<T>(
+        &self,
+        key: &str,
+        row: impl FnMut(&Record<'_>) -> Option<T>,
+    ) -> Option<Listing<T>> {
+        match self.raw(key) {
+            None => Some(Listing::default()),
+            Some(raw) if raw.get() == "null" => Some(Listing::default()),
+            Some(raw) => Listing::read(raw, row).ok(),
+        }
+    }
+
+    /// The whole object, for passing on. A value that JSON can spell and this crate's JSON type cannot hold (a
+    /// number beyond all bounds, nesting beyond 128) is there as its own JSON text.
+    pub(crate) fn json(&self) -> JsonMap {
+        let value = |raw: &RawValue| {
+            serde_json::from_str(raw.get())
+                .unwrap_or_else(|_| serde_json::Value::String(raw.get().to_owned()))
+        };
+        self.0.iter().map(|(key, raw)| (key.clone().into_owned(), value(raw))).collect()
     }
 }
 

@@ -53,6 +53,11 @@ impl Reply {
         })
     }
 
+    /// `data` as a single value.
+    pub(crate) fn scalar(&self) -> Result<Scalar, Error> {
+        self.open(|_, data, _| Ok(Scalar::read(data)))
+    }
+
     /// Reads `data` as the handle of the task the call started.
     pub(crate) fn upid(&self) -> Result<Upid, Error> {
         self.open(|reply, data, envelope| match Scalar::read(data) {
