@@ -251,7 +251,7 @@ async fn cs_09_over_stdio_nobody_approves_even_with_a_humans_token() {
 
     let set = json!({"change_set_id": plan["change_set_id"]});
     let mut approver = client(&stage, &["--stdio-principal", "approver"]);
-    assert_eq!(approver.tools(), ["get_proxmox_change_set"]);
+    assert_eq!(approver.tools(), ["get_proxmox_change_set", "list_change_sets"]);
     let seen = approver.call("get_proxmox_change_set", set.clone()).unwrap();
     assert_eq!(seen["digest"], plan["digest"]);
     let approval =

@@ -85,6 +85,7 @@ impl Store for MemoryStore {
     fn list(&self, filter: &Filter) -> Result<Vec<ChangeSet>, StoreError> {
         let mut sets: Vec<_> = self.sets.values().filter(|set| filter.admits(set)).cloned().collect();
         sets.sort_by_key(|set| (std::cmp::Reverse(set.plan().created()), set.id()));
+        sets.truncate(filter.newest.unwrap_or(usize::MAX));
         Ok(sets)
     }
 

@@ -61,16 +61,21 @@ pub struct Filter {
     pub cluster: Option<String>,
     /// Only planned, approved and applying sets.
     pub pending_only: bool,
+    /// Only sets planned at this moment or later.
+    pub created_since: Option<Timestamp>,
+    /// At most this many, the newest; all when absent.
+    pub newest: Option<usize>,
 }
 
 impl Filter {
-    /// Whether a set passes.
+    /// Whether a set passes. `newest` counts sets and is no property of one.
     #[must_use]
     pub fn admits(&self, set: &ChangeSet) -> bool {
         self.state.is_none_or(|state| set.state() == state)
             && self.planner.as_ref().is_none_or(|planner| set.plan().planner().token == *planner)
             && self.cluster.as_ref().is_none_or(|cluster| set.plan().target().cluster == *cluster)
             && (!self.pending_only || set.state().is_pending())
+            && self.created_since.is_none_or(|since| set.plan().created() >= since)
     }
 }
 

@@ -304,11 +304,23 @@ fn ids(conn: &Connection, filter: &Filter) -> Result<Vec<String>, StoreError> {
         .prepare_cached(
             "SELECT id FROM change_set
              WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR planner = ?2) AND (?3 IS NULL OR cluster = ?3)
-             ORDER BY created_ns DESC, id",
+               AND (?4 = 0 OR state IN ('planned', 'approved', 'applying')) AND (?5 IS NULL OR created_ns >= ?5)
+             ORDER BY created_ns DESC, id LIMIT ?6",
         )
         .map_err(|error| engine(&error))?;
     let rows = statement
-        .query_map(params![filter.state.map(State::as_str), filter.planner, filter.cluster], |row| row.get(0))
+        .query_map(
+            params![
+                filter.state.map(State::as_str),
+                filter.planner,
+                filter.cluster,
+                filter.pending_only,
+                filter.created_since.map(nanoseconds),
+                // SQLite reads a negative limit as none.
+                filter.newest.map_or(-1, |newest| i64::try_from(newest).unwrap_or(i64::MAX)),
+            ],
+            |row| row.get(0),
+        )
         .map_err(|error| engine(&error))?;
     rows.collect::<Result<_, _>>().map_err(|error| engine(&error))
 }

@@ -257,6 +257,10 @@ fn lists(store: &mut dyn Store) -> Checked {
     must(names(&planned)? == [three.id(), two.id()], "the state's filter")?;
     let pending = Filter { pending_only: true, ..Filter::default() };
     must(names(&pending)?.len() == 3, "the pending filter")?;
+    let recent = Filter { created_since: Some(at(2)), ..Filter::default() };
+    must(names(&recent)? == [three.id(), two.id()], "the filter by time")?;
+    let newest = Filter { newest: Some(1), ..Filter::default() };
+    must(names(&newest)? == [three.id()], "the newest alone")?;
     let applying_now = store.applying().map_err(text)?;
     must(applying_now == [applying], "the applying sets")?;
     let counts = store.counts().map_err(text)?;

@@ -32,6 +32,20 @@ fn set_output() -> serde_json::Value {
     ])
 }
 
+fn list_output() -> serde_json::Value {
+    open_object(&[
+        (
+            "items",
+            "array",
+            "change_set_id, state, cluster, target, ops, summary, destructive, planner, created_at, expires_at, approved_by, older",
+        ),
+        ("total", "integer", "how many there are for this token"),
+        ("offset", "integer", "index of the first item"),
+        ("limit", "integer", "most items of this page"),
+        ("has_more", "boolean", "whether another page follows"),
+    ])
+}
+
 pub(super) static TOOLS: &[ToolSpec] = &[
     ToolSpec {
         rule: ToolRule {
@@ -81,6 +95,30 @@ pub(super) static TOOLS: &[ToolSpec] = &[
     },
     ToolSpec {
         rule: ToolRule {
+            name: "list_change_sets",
+            tier: Tier::Read,
+            interrupts: false,
+            writes_guest: false,
+            wildcard: true,
+        },
+        title: "Change sets",
+        description: "Change sets that still need somebody (planned, approved, applying, unknown), newest first; `state` or `all` for \
+                      others. Only the caller's own and those whose guest its token may see. Planned sets for one target are one \
+                      row: the newest, with the others under `older`. The preview and the digest to approve are in \
+                      get_proxmox_change_set.",
+        addresses: Addresses::ChangeSet,
+        hints: READ,
+        privileges: &[],
+        input: schema_of::<changes::ListSetsArgs>,
+        output: list_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, _permit, _target, args| {
+            Box::pin(async move { changes::list(&ctx, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule {
             name: "approve_proxmox_change_set",
             tier: Tier::Low,
             interrupts: false,
@@ -100,6 +138,50 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         needs_transfers: false,
         handler: |ctx, permit, _target, args| {
             Box::pin(async move { changes::approve(&ctx, permit, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule {
+            name: "reject_change_set",
+            tier: Tier::Low,
+            interrupts: false,
+            writes_guest: false,
+            wildcard: false,
+        },
+        title: "Reject a change set",
+        description: "Says no to a planned or approved change set, for good. Only a human's token whose grant holds the set's guest \
+                      can. What is being applied already runs to its end and cannot be rejected.",
+        addresses: Addresses::ChangeSet,
+        hints: ROUTINE,
+        privileges: &[],
+        input: schema_of::<changes::WithdrawArgs>,
+        output: set_output,
+        approver_only: true,
+        needs_transfers: false,
+        handler: |ctx, permit, _target, args| {
+            Box::pin(async move { changes::reject(&ctx, permit, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule {
+            name: "cancel_change_set",
+            tier: Tier::Low,
+            interrupts: false,
+            writes_guest: false,
+            wildcard: false,
+        },
+        title: "Cancel a change set",
+        description: "Takes back a planned or approved change set of one's own, for good; its guest can then be planned for again. \
+                      Refused for anybody but the planner's person, and for a set that is being applied already.",
+        addresses: Addresses::ChangeSet,
+        hints: ROUTINE,
+        privileges: &[],
+        input: schema_of::<changes::WithdrawArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, _target, args| {
+            Box::pin(async move { changes::cancel(&ctx, permit, parsed(args)?).await })
         },
     },
     ToolSpec {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use changeset::store::Filter;
 use changeset::{ApprovalKey, ChangeSet, ChangeSetId, StoreError, Timing};
 use jiff::Timestamp;
 use tokio::sync::OwnedMutexGuard;
@@ -39,6 +40,7 @@ pub struct Changes {
     locks: Arc<Mutex<TargetLocks>>,
     dispatches: Arc<Mutex<HashMap<String, VecDeque<Duration>>>>,
     observer: Option<Observer>,
+    flags: Arc<str>,
 }
 
 impl fmt::Debug for Changes {
@@ -61,7 +63,35 @@ pub enum ChangesError {
 impl Changes {
     /// Over a store, with the approval key and the timing of look-ups.
     pub fn new(store: StoreThread, key: ApprovalKey, timing: Timing, observer: Option<Observer>) -> Self {
-        Self { store, key, timing, locks: Arc::default(), dispatches: Arc::default(), observer }
+        Self {
+            store,
+            key,
+            timing,
+            locks: Arc::default(),
+            dispatches: Arc::default(),
+            observer,
+            flags: "".into(),
+        }
+    }
+
+    /// Flags that a `proxward change` line on this host needs to reach this server: refusals name the whole line.
+    #[must_use]
+    pub fn with_flags(mut self, flags: &str) -> Self {
+        self.flags = flags.into();
+        self
+    }
+
+    /// The command line with which a person on this host approves a set.
+    pub fn approve_line(&self, id: ChangeSetId) -> String {
+        format!("proxward change approve {id}{}", self.flags)
+    }
+
+    /// The stored sets that pass the filter, newest first. Overdue ones come as they are stored.
+    ///
+    /// # Errors
+    /// The store failed, or one of the sets is damaged.
+    pub async fn list(&self, filter: Filter) -> Result<Vec<ChangeSet>, ChangesError> {
+        Ok(self.store.with(move |store| store.list(&filter)).await??)
     }
 
     /// The set of that name as it stands at `now`: one that is overdue is expired on the way.

@@ -132,6 +132,15 @@ impl ServeArgs {
         self.state_file.clone().unwrap_or_else(|| self.state_dir.join("state.db"))
     }
 
+    /// What a `proxward change` line on this server's own host needs at its end to reach its change sets.
+    pub fn change_flags(&self) -> String {
+        if self.state_dir == std::path::Path::new(STATE_DIR) {
+            String::new()
+        } else {
+            format!(" --state-dir {}", self.state_dir.display())
+        }
+    }
+
     /// The tokens file, when this way of serving reads one: always over HTTP unless `--allow-no-auth` stands
     /// alone; over stdio when a principal or a file is named.
     pub fn tokens(&self) -> Option<PathBuf> {

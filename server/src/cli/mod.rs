@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod change;
 pub mod check;
 pub mod log;
 pub mod start;
@@ -41,6 +42,8 @@ pub enum Command {
     /// Make bearer tokens.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// See, approve, reject, cancel and resolve change sets.
+    Change(Box<change::ChangeArgs>),
     /// Look at the audit trail.
     #[command(subcommand)]
     Audit(audit::AuditCommand),

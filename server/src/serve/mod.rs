@@ -1,5 +1,6 @@
 //! Putting the parts together and serving them.
 
+pub mod control;
 mod front;
 mod heads;
 mod http;
@@ -14,7 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
-pub use start::{StartError, start_app};
+pub(crate) use start::load;
+pub use start::{StartError, open_app, start_app};
 
 use crate::app::App;
 use crate::audit::{Event, Record};
@@ -81,6 +83,21 @@ async fn wind_down(app: &App, reloader: &Reloader, background: &[AbortHandle]) {
     app.audit.stop().await;
 }
 
+/// Opens the door for people on this host. Without it nothing else is worse off, so a directory that can hold no socket is no
+/// reason not to serve.
+fn attend(app: &Arc<App>, args: &ServeArgs, stopped: watch::Receiver<bool>) -> Result<(), StartError> {
+    match control::Control::bind(&args.state_dir) {
+        Ok(socket) => {
+            tokio::spawn(socket.serve(control::Desk::new(app.clone())?, stopped));
+        }
+        Err(error) => tracing::warn!(
+            %error,
+            "no control socket in the state directory: `proxward change` on this host needs --url while this server runs"
+        ),
+    }
+    Ok(())
+}
+
 /// Starts serving over HTTP. `args` must have passed [`crate::cli::ServeArgs`]'s start rules.
 ///
 /// # Errors
@@ -94,6 +111,7 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     let (app, lock) = start_app(args, live.clone(), Some(transfers), options.observer).await?;
     let front = front::Front::new(app.clone(), args, address)?;
     let (stop, stopped) = watch::channel(false);
+    attend(&app, args, stopped.clone())?;
     let serving = tokio::spawn(listener.serve(front, stopped));
     let reloader = Arc::new(Reloader::new(sources, live, Some(app.audit.clone())));
     let background = vec![reloads(reloader.clone()), sweeps(app.clone())];

@@ -86,7 +86,7 @@ impl StartError {
 }
 
 /// Loads the configuration for the first time.
-pub(super) fn load(sources: &Sources) -> Result<Arc<Live>, StartError> {
+pub(crate) fn load(sources: &Sources) -> Result<Arc<Live>, StartError> {
     let loaded = config::load(sources, 1, &config::process_environment).map_err(StartError::Configuration)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -124,6 +124,27 @@ pub async fn start_app(
     transfers: Option<Arc<Transfers>>,
     observer: Option<Observer>,
 ) -> Result<(Arc<App>, StateLock), StartError> {
+    let (app, lock) = open_app(args, live, transfers, observer).await?;
+    let recovering = app.changes.recover_all(&app).await?;
+    if recovering > 0 {
+        tracing::warn!(
+            change_sets = recovering,
+            "looking at change sets that were being applied when the server stopped"
+        );
+    }
+    Ok((app, lock))
+}
+
+/// The same without a look at what an earlier process left half-done: for a short visit that leaves that to the next server.
+///
+/// # Errors
+/// The first part that cannot be used.
+pub async fn open_app(
+    args: &ServeArgs,
+    live: Arc<Live>,
+    transfers: Option<Arc<Transfers>>,
+    observer: Option<Observer>,
+) -> Result<(Arc<App>, StateLock), StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let state_dir = StateDir::new(&args.state_dir);
     let lock = state_dir.lock()?;
@@ -147,7 +168,7 @@ pub async fn start_app(
     let key = ApprovalKey::new(*keys.approval.expose());
     let store = StoreThread::start(store)
         .map_err(|error| anyhow::anyhow!("no thread for the state store: {error}"))?;
-    let changes = Changes::new(store, key, timing, observer);
+    let changes = Changes::new(store, key, timing, observer).with_flags(&args.change_flags());
     let catalog = Arc::new(Catalog::new(transfers.is_some())?);
     let app = Arc::new(App {
         live,
@@ -167,13 +188,6 @@ pub async fn start_app(
     app.audit.append_durable(record).await?;
     if keys.made.contains(&Keys::APPROVAL_FILE) && app.changes.any().await? {
         tracing::warn!("the approval key was lost and a new one made: approvals that were open are void");
-    }
-    let recovering = app.changes.recover_all(&app).await?;
-    if recovering > 0 {
-        tracing::warn!(
-            change_sets = recovering,
-            "looking at change sets that were being applied when the server stopped"
-        );
     }
     Ok((app, lock))
 }

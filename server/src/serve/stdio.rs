@@ -109,7 +109,7 @@ struct Shared {
 /// What the first call opened.
 struct Opened {
     app: Arc<App>,
-    /// Stops the listener for uploads, which holds the only receiver.
+    /// Stops the listener for uploads and the control socket, which hold the only receivers.
     stop: watch::Sender<bool>,
     sweeps: AbortHandle,
     _lock: StateLock,
@@ -180,6 +180,7 @@ impl Shared {
         let (app, lock) = start_app(&self.args, self.live.clone(), transfers, None).await?;
         self.reloader.record_to(app.audit.clone());
         let (stop, stopped) = watch::channel(false);
+        super::attend(&app, &self.args, stopped.clone())?;
         if let Some(listener) = listener {
             let front = Front::transfers_only(app.clone(), &self.args, listener.address())?;
             tokio::spawn(listener.serve(front, stopped));

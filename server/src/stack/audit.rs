@@ -155,7 +155,7 @@ pub(crate) fn record_of(context: &CallContext, event: Event, tool: &str, tier: T
         .tier(tier);
     record = match caller.via {
         Via::Http(peer) => record.peer(peer.ip()),
-        Via::Stdio => record.detail("via", "stdio"),
+        Via::Stdio | Via::Host => record.detail("via", caller.via.label()),
     };
     if let Some(cluster) = facts.cluster {
         record = record.cluster(cluster);

@@ -33,6 +33,8 @@ pub enum Via {
     Http(SocketAddr),
     /// Standard input and output: can never approve.
     Stdio,
+    /// The command line on the server's own host, with a person's token.
+    Host,
 }
 
 impl Via {
@@ -41,6 +43,7 @@ impl Via {
         match self {
             Via::Http(peer) => peer.ip().to_string(),
             Via::Stdio => "stdio".to_owned(),
+            Via::Host => "host".to_owned(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use authz::Denial;
 use mcp_wire::{RpcError, ToolResult};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// A refusal or a failure of one call.
 #[derive(Debug)]
@@ -59,6 +59,18 @@ impl ToolFailure {
         }
     }
 
+    /// What the caller sees, as an object with `code` and `message`.
+    pub fn into_object(self) -> Map<String, Value> {
+        let (mut body, code, message) = match self {
+            ToolFailure::UnknownTool => (Map::new(), "unknown_tool", "no such tool".to_owned()),
+            ToolFailure::Denied(denial) => (Map::new(), denial.code(), denial.public_message().to_owned()),
+            ToolFailure::Tool(problem) => (problem.detail, problem.code, problem.message),
+        };
+        body.insert("code".to_owned(), code.into());
+        body.insert("message".to_owned(), message.into());
+        body
+    }
+
     /// What the caller sees: a tool result with `isError`, or a protocol error where the request itself was wrong.
     ///
     /// # Errors
@@ -68,16 +80,7 @@ impl ToolFailure {
             ToolFailure::UnknownTool => {
                 Err(RpcError::invalid_params("unknown tool; tools/list names the tools of this token"))
             }
-            ToolFailure::Denied(denial) => {
-                let body = json!({"code": denial.code(), "message": denial.public_message()});
-                Ok(ToolResult::error(body.to_string()))
-            }
-            ToolFailure::Tool(problem) => {
-                let mut body = problem.detail;
-                body.insert("code".to_owned(), problem.code.into());
-                body.insert("message".to_owned(), problem.message.into());
-                Ok(ToolResult::error(Value::Object(body).to_string()))
-            }
+            failure => Ok(ToolResult::error(Value::Object(failure.into_object()).to_string())),
         }
     }
 }

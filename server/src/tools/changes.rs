@@ -1,5 +1,8 @@
 //! Planning, reading, approving and applying change sets.
 
+mod list;
+mod withdraw;
+
 use std::time::Duration;
 
 use authz::{GuestFacts, Permit, Principal};
@@ -7,6 +10,8 @@ use changeset::{Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDige
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::list::{ListSetsArgs, StateName, list};
+pub use self::withdraw::{Found, ResolveArgs, WithdrawArgs, cancel, reject, resolve};
 use super::power::guest_of;
 use crate::audit::Event;
 use crate::catalog::{HandlerResult, Target};
@@ -149,12 +154,7 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
         .transition(set.id(), ctx.now(), move |set, key, now| set.approve(&approver, &seen, key, now))
         .await
         .map_err(store_failure)?;
-    let approved = moved.map_err(|moved| match moved {
-        Moved::Gone => {
-            ToolFailure::new("conflict", "the change set was changed by somebody else; read it again")
-        }
-        Moved::Refused(error) => refused(&error),
-    })?;
+    let approved = moved.map_err(|moved| moved_failure(moved, refused))?;
     let record = audit_record(ctx, Event::ChangeApprove, "approve_proxmox_change_set", authz::Tier::Low)
         .allowed()
         .cluster(approved.plan().target().cluster.clone())
@@ -194,7 +194,7 @@ pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> Handler
     };
     match end {
         ApplyEnd::Ran(set) => Ok(changes::view(&set)),
-        ApplyEnd::Refused(refusal) => Err(apply_refused(&refusal, id)),
+        ApplyEnd::Refused(refusal) => Err(apply_refused(&refusal, ctx.app.changes.approve_line(id))),
         ApplyEnd::Limited(wait) => Err(ToolFailure::new(
             "rate_limited",
             format!(
@@ -205,20 +205,31 @@ pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> Handler
     }
 }
 
-fn apply_refused(refusal: &ApplyRefusal, id: ChangeSetId) -> ToolFailure {
-    let remedy = match refusal {
+fn apply_refused(refusal: &ApplyRefusal, approve_line: String) -> ToolFailure {
+    let failure = |remedy: String| ToolFailure::new(refusal.code(), format!("{refusal}{remedy}"));
+    match refusal {
         ApplyRefusal::NotApproved { state: changeset::State::Planned } => {
-            format!(
-                "; a human other than the planner's person must approve it first: proxward's approve_proxmox_change_set for {id}"
-            )
+            failure(format!(
+                "; a human other than the planner's person must approve it first, with approve_proxmox_change_set or, on the \
+                 server's host, with: {approve_line}"
+            ))
+            .with("approve_with", approve_line)
         }
-        _ => String::new(),
-    };
-    ToolFailure::new(refusal.code(), format!("{refusal}{remedy}"))
+        _ => failure(String::new()),
+    }
 }
 
 fn refused(error: &TransitionError) -> ToolFailure {
     ToolFailure::new(error.code(), error.to_string())
+}
+
+fn moved_failure<E>(moved: Moved<E>, refused: impl FnOnce(&E) -> ToolFailure) -> ToolFailure {
+    match moved {
+        Moved::Gone => {
+            ToolFailure::new("conflict", "the change set was changed by somebody else; read it again")
+        }
+        Moved::Refused(error) => refused(&error),
+    }
 }
 
 fn store_failure(error: ChangesError) -> ToolFailure {
@@ -242,13 +253,7 @@ async fn known_set(
     let id: ChangeSetId = name.parse().map_err(|_| unknown_set())?;
     ctx.trail.note(|facts| facts.change_set = Some(id.to_string()));
     let set = ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)?.ok_or_else(unknown_set)?;
-    let principal = &ctx.caller.principal;
-    let planner = set.plan().planner().token == principal.name();
-    let in_scope = || {
-        principal.may_see_cluster(&set.plan().target().cluster)
-            && changes::planned_facts(&set).is_some_and(|facts| what(principal, &facts))
-    };
-    if planner || in_scope() {
+    if may_know(ctx, &set, what) {
         ctx.trail.note(|facts| {
             facts.cluster = Some(set.plan().target().cluster.clone());
             facts.vmid = changes::vmid(&set);
@@ -257,6 +262,14 @@ async fn known_set(
     } else {
         Err(unknown_set())
     }
+}
+
+/// Whether this caller may know of a set: see [`known_set`].
+fn may_know(ctx: &CallContext, set: &ChangeSet, what: fn(&Principal, &GuestFacts) -> bool) -> bool {
+    let principal = &ctx.caller.principal;
+    set.plan().planner().token == principal.name()
+        || (principal.may_see_cluster(&set.plan().target().cluster)
+            && changes::planned_facts(set).is_some_and(|facts| what(principal, &facts)))
 }
 
 /// The caller as change control records it. Over stdio nobody is attributed, so nobody there counts as human.

@@ -145,7 +145,7 @@ fn put(row: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>)
 }
 
 /// Cuts one page out of sorted rows. A page that would grow past the result's cap ends early and says so.
-fn page(rows: Vec<Map<String, Value>>, skipped: u64, args: &ListArgs) -> HandlerResult {
+pub(super) fn page(rows: Vec<Map<String, Value>>, skipped: u64, args: &ListArgs) -> HandlerResult {
     let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 || limit > MAX_LIMIT {
         return Err(ToolFailure::new(

@@ -57,6 +57,8 @@ pub const AGENT_TOOLS: &[&str] = &[
     "get_transfer",
     "plan_proxmox_destroy",
     "get_proxmox_change_set",
+    "list_change_sets",
+    "cancel_change_set",
     "apply_proxmox_change_set",
     "delete_vm",
     "delete_container",
@@ -79,7 +81,7 @@ pub const READER: Rights<'static> = Rights {
     kind: Some(ActorType::Agent),
 };
 pub const APPROVER: Rights<'static> = Rights {
-    tools: &["get_proxmox_change_set", "approve_proxmox_change_set"],
+    tools: &["get_proxmox_change_set", "list_change_sets", "approve_proxmox_change_set", "reject_change_set"],
     guests: &["*"],
     actions: ALL_ACTIONS,
     clusters: &["*"],
