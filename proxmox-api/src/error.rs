@@ -28,6 +28,9 @@ pub enum ErrorKind {
     Config,
     /// The connection broke after it had been made.
     Disconnected,
+    /// What is to be made is there already: the guest number, the name. The call changed nothing; nothing that has the
+    /// number or name may be taken for what the call would have made.
+    Exists,
     /// The guest carries a lock (`VM is locked (backup)`) that ends with the operation holding it.
     Locked,
     /// The answer is not what PVE answers.
@@ -47,6 +50,8 @@ pub enum ErrorKind {
     Redirected,
     /// Any other error of PVE's own.
     Server,
+    /// The bytes to be uploaded could not be read, or were not as many as was said.
+    Source,
     /// The deadline of the call passed.
     Timeout,
     /// The TLS handshake failed: wrong authority, name, date or fingerprint.
@@ -70,6 +75,7 @@ impl ErrorKind {
             Self::Changed => "changed",
             Self::Config => "config",
             Self::Disconnected => "disconnected",
+            Self::Exists => "exists",
             Self::Locked => "locked",
             Self::Malformed => "malformed",
             Self::NoQuorum => "no_quorum",
@@ -79,6 +85,7 @@ impl ErrorKind {
             Self::PermissionDenied => "permission_denied",
             Self::Redirected => "redirected",
             Self::Server => "server",
+            Self::Source => "source",
             Self::Timeout => "timeout",
             Self::Tls => "tls",
             Self::TooLarge => "too_large",

@@ -4,7 +4,7 @@ use crate::{
     client::Client,
     cluster::Resource,
     error::Error,
-    ids::PoolId,
+    ids::{PoolId, StorageId, Vmid},
     wire::{Form, JsonMap, Listing, Path, Record},
 };
 
@@ -64,5 +64,76 @@ impl Client {
             }
             _ => Err(reply.malformed("`data` is not one pool with its members, the one asked for")),
         }
+    }
+}
+
+/// What to put into a pool or take out of it; at least one thing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolChange {
+    /// Guests.
+    pub vms: Vec<Vmid>,
+    /// Storages.
+    pub storage: Vec<StorageId>,
+}
+
+impl PoolChange {
+    fn form(&self, poolid: &PoolId) -> Result<Form, Error> {
+        if self.vms.is_empty() && self.storage.is_empty() {
+            return Err(Error::argument("change", "it changes nothing; name guests or storages"));
+        }
+        Ok(Form::new().put("poolid", poolid).put_list("vms", &self.vms).put_list("storage", &self.storage))
+    }
+}
+
+impl Client {
+    /// Makes a pool (`POST /pools`; needs `Pool.Allocate` on it; PVE 7 to 9, nested ones 8.1 and later). Done when it is
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_pool(&self, poolid: &PoolId, comment: Option<&str>) -> Result<(), Error> {
+        self.post(pools(), Form::new().put("poolid", poolid).put_some("comment", comment)).await?.done()
+    }
+
+    /// Changes what is written about a pool (`PUT /pools`; needs `Pool.Allocate` on it; PVE 8.1 to 9). Done when it is
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn describe_pool(&self, poolid: &PoolId, comment: &str) -> Result<(), Error> {
+        self.put(pools(), Form::new().put("poolid", poolid).put("comment", comment)).await?.done()
+    }
+
+    /// Puts guests and storages into a pool (`PUT /pools`; needs `Pool.Allocate` on it, and on each member
+    /// `Permissions.Modify`, or `VM.Allocate` or `Datastore.Allocate`; PVE 8.1 to 9). Done when it is answered. A guest
+    /// is in one pool at most: `allow_move` takes it out of another one.
+    ///
+    /// # Errors
+    /// See [`Error`]. A change of nothing is refused before anything is sent.
+    pub async fn add_to_pool(
+        &self,
+        poolid: &PoolId,
+        members: &PoolChange,
+        allow_move: bool,
+    ) -> Result<(), Error> {
+        self.put(pools(), members.form(poolid)?.put_if("allow-move", allow_move)).await?.done()
+    }
+
+    /// Takes guests and storages out of a pool (`PUT /pools` with `delete`; privileges as for
+    /// [`Client::add_to_pool`]; PVE 8.1 to 9). Done when it is answered.
+    ///
+    /// # Errors
+    /// See [`Error`]. A change of nothing is refused before anything is sent.
+    pub async fn remove_from_pool(&self, poolid: &PoolId, members: &PoolChange) -> Result<(), Error> {
+        self.put(pools(), members.form(poolid)?.put_flag("delete", true)).await?.done()
+    }
+
+    /// Deletes a pool (`DELETE /pools`; needs `Pool.Allocate` on it; PVE 8.1 to 9). Done when it is answered. It must be
+    /// empty.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_pool(&self, poolid: &PoolId) -> Result<(), Error> {
+        self.delete(pools(), Form::new().put("poolid", poolid)).await?.done()
     }
 }

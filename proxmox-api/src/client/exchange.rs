@@ -32,7 +32,7 @@ pub(super) struct Call {
 }
 
 /// How an attempt at one endpoint failed.
-enum Failure {
+pub(super) enum Failure {
     /// No connection: nothing was sent.
     Connect(Error),
     /// The connection broke; sending a read again may help.
@@ -52,6 +52,26 @@ impl Call {
         }
         let body = with_body.then(|| form.into_bytes());
         Self { method, target, body, label }
+    }
+
+    /// A POST whose body is sent some other way.
+    pub(super) fn streamed(path: &Path) -> Self {
+        let label = format!("POST {}", path.as_str());
+        Self { method: Method::POST, target: format!("/api2/json{}", path.as_str()), body: None, label }
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The request up to its body.
+    pub(super) fn head(&self, endpoint: &Endpoint, authorization: &HeaderValue) -> http::request::Builder {
+        Request::builder()
+            .method(self.method.clone())
+            .uri(format!("{endpoint}{}", self.target))
+            .header(header::AUTHORIZATION, authorization)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, concat!("proxmox-api/", env!("CARGO_PKG_VERSION")))
     }
 
     /// Refuses what PVE would refuse for its size, before a connection is made.
@@ -79,12 +99,7 @@ impl Call {
         endpoint: &Endpoint,
         authorization: &HeaderValue,
     ) -> Result<Request<Full<Bytes>>, Error> {
-        let mut request = Request::builder()
-            .method(self.method.clone())
-            .uri(format!("{endpoint}{}", self.target))
-            .header(header::AUTHORIZATION, authorization)
-            .header(header::ACCEPT, "application/json")
-            .header(header::USER_AGENT, concat!("proxmox-api/", env!("CARGO_PKG_VERSION")));
+        let mut request = self.head(endpoint, authorization);
         if let Some(body) = &self.body {
             // Also for an empty body: POST without a length is refused. Never chunked.
             request = request
@@ -155,13 +170,13 @@ impl Inner {
     }
 
     /// The endpoints, the one that answered last first.
-    fn endpoint_order(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn endpoint_order(&self) -> impl Iterator<Item = usize> + use<> {
         let count = self.endpoints.len();
         let first = self.preferred.load(Ordering::Relaxed);
         (0..count).map(move |step| (first + step) % count)
     }
 
-    fn passed_over(&self, index: usize, error: Error, failed: &mut Vec<(String, Error)>) {
+    pub(super) fn passed_over(&self, index: usize, error: Error, failed: &mut Vec<(String, Error)>) {
         if let Some(endpoint) = self.endpoints.get(index) {
             tracing::warn!(%endpoint, %error, "endpoint cannot be used");
             failed.push((endpoint.to_string(), error));
@@ -180,7 +195,7 @@ impl Inner {
         self.answer(response, call).await
     }
 
-    async fn answer(&self, response: Response<Incoming>, call: &Call) -> Result<Reply, Failure> {
+    pub(super) async fn answer(&self, response: Response<Incoming>, call: &Call) -> Result<Reply, Failure> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_CAP).collect().await.map(|body| body.to_bytes());
         if head.status.is_success() {
@@ -207,7 +222,7 @@ impl Inner {
 }
 
 /// Sorts a transport error by what it says about the request.
-fn failure(error: legacy::Error, mutation: bool) -> Failure {
+pub(super) fn failure(error: legacy::Error, mutation: bool) -> Failure {
     let connect = error.is_connect();
     let effect = match (connect, mutation) {
         (true, _) => Effect::NotSent,
@@ -243,7 +258,7 @@ fn broken_body(error: &BoxError, effect: Effect) -> Failure {
 }
 
 /// No endpoint took a connection: says what happened at each.
-fn unreachable(failed: Vec<(String, Error)>) -> Error {
+pub(super) fn unreachable(failed: Vec<(String, Error)>) -> Error {
     let tls = failed.iter().any(|(_, error)| error.kind() == ErrorKind::Tls);
     let kind = if tls { ErrorKind::Tls } else { ErrorKind::Unreachable };
     let list: Vec<String> =

@@ -4,6 +4,7 @@ mod builder;
 mod endpoint;
 mod exchange;
 mod token;
+mod upload;
 
 use std::{
     fmt,
@@ -18,6 +19,7 @@ use hyper_util::client::legacy;
 pub use builder::{ClientBuilder, Timeouts};
 pub use endpoint::Endpoint;
 pub use token::ApiToken;
+pub(crate) use upload::Multipart;
 
 use self::exchange::Call;
 use crate::{
@@ -44,6 +46,7 @@ struct Inner {
     scrubber: Scrubber,
     reads: Http,
     writes: Http,
+    uploads: legacy::Client<Connector, upload::UploadBody>,
     timeouts: Timeouts,
 }
 
@@ -64,8 +67,17 @@ impl Client {
         self.0.read(Call::new(Method::GET, path, query)).await
     }
 
+    /// A read whose answer is given once only: sent once, like a mutation.
+    pub(crate) async fn read_once(&self, path: Path, query: Form) -> Result<Reply, Error> {
+        self.0.mutate(Call::new(Method::GET, path, query)).await
+    }
+
     pub(crate) async fn post(&self, path: Path, form: Form) -> Result<Reply, Error> {
         self.0.mutate(Call::new(Method::POST, path, form)).await
+    }
+
+    pub(crate) async fn put(&self, path: Path, form: Form) -> Result<Reply, Error> {
+        self.0.mutate(Call::new(Method::PUT, path, form)).await
     }
 
     pub(crate) async fn delete(&self, path: Path, query: Form) -> Result<Reply, Error> {

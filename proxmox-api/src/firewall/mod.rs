@@ -3,12 +3,17 @@
 //! PVE does not check that a guest exists: reading the rules of one that does not gives an empty list, and writing
 //! them makes a file. Resolve the guest first.
 
+mod object_write;
 mod objects;
 mod options;
+mod options_write;
+mod rule_write;
 mod rules;
 
 pub use objects::{FirewallAlias, FirewallGroup, FirewallRef, IpSet, IpSetEntry};
 pub use options::FirewallOptions;
+pub use options_write::{FirewallOption, FirewallOptionsUpdate};
+pub use rule_write::{LogLevel, NewRule, Policy, RuleAction};
 pub use rules::FirewallRule;
 
 use crate::{

@@ -1,20 +1,34 @@
 //! Guests: virtual machines and containers.
 
+mod backup;
+mod clone;
 mod config;
+mod config_write;
+mod create;
 mod destroy;
 mod interfaces;
+mod migrate;
+mod options;
 mod pending;
 mod power;
+mod resize;
 mod snapshot;
 mod status;
 
 use std::fmt;
 
+pub use backup::{BackupMode, BackupOptions, Compression, RestoreOptions};
+pub use clone::{CloneMode, CloneOptions, DiskFormat};
 pub use config::{Disk, DiskSource, GuestConfig, Net};
+pub use config_write::ConfigUpdate;
+pub use create::{NewDisk, NewLxc, NewNet, NewQemu};
 pub use destroy::DestroyOptions;
 pub use interfaces::{Interface, InterfaceAddress};
+pub use migrate::{LocalDisk, MigrateOptions, MigratePreconditions, TargetStorage};
 pub use pending::{PendingDelete, PendingKey};
-pub use snapshot::{Snapshot, Snapshots};
+pub use power::{ShutdownOptions, StopOptions, Suspend};
+pub use resize::Resize;
+pub use snapshot::{NewSnapshot, Snapshot, Snapshots};
 pub use status::{GuestStatus, RunState};
 
 use crate::{

@@ -1,9 +1,9 @@
-use super::GuestRef;
+use super::{GuestKind, GuestRef};
 use crate::{
     client::Client,
     error::Error,
-    ids::Digest,
-    wire::{Field, Form, JsonMap},
+    ids::{Digest, SnapName, Upid},
+    wire::{Field, Form, JsonMap, Path},
 };
 
 /// A snapshot of a guest.
@@ -65,4 +65,87 @@ impl Client {
         let items = list.into_iter().filter(|snapshot| snapshot.name != "current").collect();
         Ok(Snapshots { items, skipped, current_parent, digest })
     }
+}
+
+/// What a new snapshot is to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// What it is for.
+    pub description: Option<String>,
+    /// Also the memory of a running virtual machine.
+    pub vmstate: bool,
+}
+
+impl Client {
+    /// Takes a snapshot (`POST …/snapshot`; needs `VM.Snapshot`; PVE 7 to 9). A name that is taken, or a storage that
+    /// cannot do it, fails the task.
+    ///
+    /// # Errors
+    /// See [`Error`]; with effect [`Unknown`](crate::Effect::Unknown) it may be being taken. Memory of a container,
+    /// which there is not, is refused before anything is sent.
+    pub async fn create_snapshot(
+        &self,
+        guest: &GuestRef,
+        name: &SnapName,
+        new: &NewSnapshot,
+    ) -> Result<Upid, Error> {
+        if new.vmstate {
+            guest.must_be(GuestKind::Qemu, "a snapshot of a container has no memory; leave `vmstate` off")?;
+        }
+        let form = Form::new()
+            .put("snapname", name)
+            .put_some("description", new.description.as_ref())
+            .put_if("vmstate", new.vmstate);
+        self.post(guest.path().word("snapshot"), form).await?.upid()
+    }
+
+    /// Deletes a snapshot (`DELETE …/snapshot/{snapname}`; needs `VM.Snapshot`; PVE 7 to 9). `force` takes it out of
+    /// the configuration even if its disks cannot be removed. The guest's protection does not hold it.
+    ///
+    /// # Errors
+    /// See [`Error`]; with effect [`Unknown`](crate::Effect::Unknown) it may be going.
+    pub async fn delete_snapshot(
+        &self,
+        guest: &GuestRef,
+        name: &SnapName,
+        force: bool,
+    ) -> Result<Upid, Error> {
+        self.delete(snapshot(guest, name), Form::new().put_if("force", force)).await?.upid()
+    }
+
+    /// Puts the guest back to what it was (`POST …/snapshot/{snapname}/rollback`; needs `VM.Snapshot` or
+    /// `VM.Snapshot.Rollback`, with `start` also `VM.PowerMgmt`; PVE 7 to 9, `start` 8 and 9). What was written since
+    /// is lost; the guest's protection does not hold it. Without memory in the snapshot the guest is stopped
+    /// afterwards, unless `start` starts it.
+    ///
+    /// # Errors
+    /// See [`Error`]; with effect [`Unknown`](crate::Effect::Unknown) it may be under way.
+    pub async fn rollback_snapshot(
+        &self,
+        guest: &GuestRef,
+        name: &SnapName,
+        start: bool,
+    ) -> Result<Upid, Error> {
+        let form = Form::new().put_if("start", start);
+        self.post(snapshot(guest, name).word("rollback"), form).await?.upid()
+    }
+
+    /// Changes what is written about a snapshot (`PUT …/snapshot/{snapname}/config`; needs `VM.Snapshot`; PVE 7 to
+    /// 9). Done when it is answered.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn describe_snapshot(
+        &self,
+        guest: &GuestRef,
+        name: &SnapName,
+        description: &str,
+    ) -> Result<(), Error> {
+        let form = Form::new().put("description", description);
+        self.put(snapshot(guest, name).word("config"), form).await?.done()
+    }
+}
+
+fn snapshot(guest: &GuestRef, name: &SnapName) -> Path {
+    guest.path().word("snapshot").id(name)
 }

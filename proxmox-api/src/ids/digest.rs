@@ -1,6 +1,7 @@
 use std::str::FromStr;
 
 use super::{IdError, text_id};
+use crate::error::Error;
 
 /// The digest PVE gives with a configuration, to be handed back on an update so that a change made in between is
 /// refused. SHA-1 in hex for guests; up to 64 hex digits elsewhere.
@@ -8,6 +9,20 @@ use super::{IdError, text_id};
 pub struct Digest(String);
 
 text_id!(Digest);
+
+impl Digest {
+    /// The digest, where PVE takes one of at most 40 digits: at guests.
+    pub(crate) fn for_guest(&self) -> Result<&Self, Error> {
+        if self.0.len() <= 40 {
+            Ok(self)
+        } else {
+            Err(Error::argument(
+                "digest",
+                "longer than the digest of a guest; take the one from its configuration",
+            ))
+        }
+    }
+}
 
 impl FromStr for Digest {
     type Err = IdError;

@@ -5,8 +5,10 @@
 //! may become a segment of a URL path.
 
 mod digest;
+mod disk;
 mod firewall;
 mod ha;
+mod name;
 mod node;
 mod pool;
 mod snapshot;
@@ -17,8 +19,10 @@ mod vmid;
 mod volid;
 
 pub use digest::Digest;
+pub use disk::{DiskSize, DiskSlot};
 pub use firewall::{AliasName, AliasScope, Cidr, IpSetMember, IpSetName, SecurityGroup};
 pub use ha::{HaSid, RuleName};
+pub use name::DnsName;
 pub use node::NodeName;
 pub use pool::PoolId;
 pub use snapshot::SnapName;

@@ -1,8 +1,16 @@
 //! Storages as a node sees them, and what is on them.
 
 mod content;
+mod download;
+mod file;
+mod upload;
+mod volume;
 
 pub use content::{ContentFilter, StorageItem, Volume};
+pub use download::{Download, UrlMetadata};
+pub use file::{Checksum, ChecksumAlgorithm, FileContent, FileName};
+pub use upload::Upload;
+pub use volume::VolumeUpdate;
 
 use crate::{
     client::Client,

@@ -67,6 +67,37 @@ impl Client {
             Some(LogLine { n: row.integer("n")?, t: text })
         })
     }
+
+    /// The lines of a task's log that warn or complain (as [`Client::task_log`], the last 500 lines of it): what
+    /// [`TaskExit::Warnings`] counts.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn task_warnings(&self, upid: &Upid) -> Result<Vec<String>, Error> {
+        const LINES: u32 = 500;
+        let mut log = self.task_log(upid, 0, LINES).await?;
+        if let Some(skip) =
+            log.total.and_then(|total| total.checked_sub(LINES.into())).filter(|skip| *skip > 0)
+        {
+            log = self.task_log(upid, skip, LINES).await?;
+        }
+        let warns = |line: &str| {
+            let start = line.trim_start().as_bytes();
+            ["warn", "error"].iter().any(|word| {
+                start.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
+            })
+        };
+        Ok(log.into_iter().map(|line| line.t).filter(|line| warns(line)).collect())
+    }
+
+    /// Stops a running task (`DELETE /nodes/{node}/tasks/{upid}`; a token stops its own tasks, others need `Sys.Modify`
+    /// on the node; PVE 7 to 9). Done when it is answered; the task ends a little later, and what it had done stays done.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn stop_task(&self, upid: &Upid) -> Result<(), Error> {
+        self.delete(task(upid), Form::new()).await?.done()
+    }
 }
 
 fn task(upid: &Upid) -> Path {

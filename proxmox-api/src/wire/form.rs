@@ -35,6 +35,11 @@ impl Form {
         }
     }
 
+    /// Adds a boolean if it is on; PVE's default being off.
+    pub(crate) fn put_if(self, key: &str, value: bool) -> Self {
+        if value { self.put_flag(key, true) } else { self }
+    }
+
     /// Adds a list that PVE takes as one text, separated by `,`, unless it is empty.
     pub(crate) fn put_list(self, key: &str, values: impl IntoIterator<Item = impl Display>) -> Self {
         let joined: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();

@@ -88,6 +88,11 @@ impl<'a> Record<'a> {
         self.scalar(key).value().and_then(integer)
     }
 
+    /// A whole number that may be negative.
+    pub(crate) fn signed(&self, key: &str) -> Option<i64> {
+        self.filled(key)?.trim().parse().ok()
+    }
+
     pub(crate) fn float(&self, key: &str) -> Option<f64> {
         self.scalar(key).value().and_then(float)
     }

@@ -53,6 +53,11 @@ impl Reply {
         })
     }
 
+    /// Whether `data` is null.
+    pub(crate) fn is_null(&self) -> Result<bool, Error> {
+        Ok(self.scalar()? == Scalar::Null)
+    }
+
     /// `data` as a single value.
     pub(crate) fn scalar(&self) -> Result<Scalar, Error> {
         self.open(|_, data, _| Ok(Scalar::read(data)))
@@ -67,6 +72,21 @@ impl Reply {
                 Err(reply.malformed(&format!("`data` is not a task id{note}")))
             }
         })
+    }
+
+    /// Reads the handle of a task where PVE may also have nothing to do, or have done it already: then `data` is null
+    /// or the word `OK`.
+    pub(crate) fn upid_if_any(&self) -> Result<Option<Upid>, Error> {
+        match self.scalar()? {
+            Scalar::Null => Ok(None),
+            Scalar::Text(text) if text == "OK" => Ok(None),
+            _ => self.upid().map(Some),
+        }
+    }
+
+    /// The answer to a call that is done when it is answered: an envelope, whatever is in it.
+    pub(crate) fn done(&self) -> Result<(), Error> {
+        self.open(|_, _, _| Ok(()))
     }
 
     fn open<T>(
@@ -171,6 +191,7 @@ fn kind_of(status: u16, message: &str, errors: &BTreeMap<String, String>) -> Err
             ErrorKind::Busy
         }
         500 if message.contains("no quorum") => ErrorKind::NoQuorum,
+        500 if is_taken(message) => ErrorKind::Exists,
         500 if message.starts_with("VM is locked (") || message.starts_with("CT is locked (") => {
             ErrorKind::Locked
         }
@@ -185,6 +206,16 @@ fn kind_of(status: u16, message: &str, errors: &BTreeMap<String, String>) -> Err
 
 fn is_timeout(message: &str) -> bool {
     message.contains("got timeout") || message.contains("timed out")
+}
+
+/// PVE has no 409 either: that the number or name is taken is told by text.
+fn is_taken(message: &str) -> bool {
+    let line = message.lines().next().unwrap_or_default().trim_end();
+    let guest =
+        ["unable to create ", "unable to restore ", "CT ", "VM "].iter().any(|start| line.starts_with(start));
+    (guest && (line.contains(" already exists on node '") || line.ends_with(": config file already exists")))
+        || (line.starts_with("create ")
+            && (line.ends_with(" already defined") || line.ends_with(" already exists")))
 }
 
 /// PVE has no 404: what does not exist is told by text.
