@@ -20,7 +20,7 @@ struct Setup {
 async fn setup() -> Setup {
     let mut config = LabConfig::two_clusters().unwrap();
     let alpha = config.clusters.get_mut("alpha").unwrap();
-    alpha.ha.push(HaConfig { sid: "ct:202".to_owned(), state: "started".to_owned() });
+    alpha.ha.push(HaConfig::new("ct:202", "started"));
     let lab = Lab::start(config).await.unwrap();
     let alpha = lab.cluster("alpha");
     let client = client(&alpha, alpha.token_id());

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::fault::FaultBook;
 use crate::recorded::Recorded;
+use crate::state::guest::Guest;
 use crate::state::task::{Task, TaskExit};
 use crate::state::{State, now};
 
@@ -48,6 +49,8 @@ pub(crate) struct Spawn {
     pub(crate) kind: String,
     pub(crate) id: String,
     pub(crate) who: String,
+    /// The guest that is locked while it runs, and the word in the lock.
+    pub(crate) lock: Option<(u32, &'static str)>,
     pub(crate) work: Work,
 }
 
@@ -152,11 +155,18 @@ impl Cluster {
         let task = Task::new(&spawn.node, pid, now(), &spawn.kind, &spawn.id, &spawn.who);
         let upid = task.upid.clone();
         state.tasks.push(task);
+        let mut work = spawn.work;
+        if let Some((vmid, word)) = spawn.lock {
+            match state.guests.get(&vmid).and_then(Guest::lock_error) {
+                Some(error) => work = Box::new(move |_| Err(error)),
+                None => state.lock(&upid, vmid, word),
+            }
+        }
         let forced = state.next_exits.pop_front();
         let cluster = self.clone();
         let duration = *self.task_duration.lock().unwrap_or_else(PoisonError::into_inner);
         let worker_upid = upid.clone();
-        tokio::spawn(async move { cluster.work(worker_upid, duration, spawn.work, forced).await });
+        tokio::spawn(async move { cluster.work(worker_upid, duration, work, forced).await });
         upid
     }
 
@@ -171,6 +181,7 @@ impl Cluster {
             if stopped {
                 return;
             }
+            state.unlock(&upid);
             let outcome = match &forced {
                 Some(TaskExit::Failed(text)) => Err(text.clone()),
                 _ => work(&mut state),

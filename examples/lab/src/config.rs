@@ -48,6 +48,12 @@ pub struct ClusterConfig {
     /// The HA resources.
     #[serde(default)]
     pub ha: Vec<HaConfig>,
+    /// The HA rules.
+    #[serde(default)]
+    pub ha_rules: Vec<HaRuleConfig>,
+    /// The firewall of the cluster.
+    #[serde(default)]
+    pub firewall: FirewallConfig,
     /// The API tokens.
     pub tokens: Vec<TokenConfig>,
     /// Rights, in the form of `/etc/pve/user.cfg`.
@@ -79,6 +85,9 @@ pub struct NodeConfig {
     /// Reason phrase of the 595 when it is offline.
     #[serde(default = "refused")]
     pub offline_reason: String,
+    /// Its firewall: options and rules.
+    #[serde(default)]
+    pub firewall: FirewallConfig,
 }
 
 /// Virtual machine or container.
@@ -146,6 +155,12 @@ pub struct GuestConfig {
     /// Its snapshots, oldest first.
     #[serde(default)]
     pub snapshots: Vec<SnapshotConfig>,
+    /// Whether the guest agent runs in it while it runs. (Whether PVE looks for one tells the option `agent`.)
+    #[serde(default = "yes")]
+    pub agent_runs: bool,
+    /// Its firewall: options, rules, aliases and IP sets.
+    #[serde(default)]
+    pub firewall: FirewallConfig,
     /// Files that exist in a container at the start: absolute path to content. A path that ends in `/` is a
     /// folder.
     #[serde(default)]
@@ -188,6 +203,9 @@ pub struct StorageConfig {
     /// The same storage on every node.
     #[serde(default)]
     pub shared: bool,
+    /// Whether it can be reached.
+    #[serde(default = "yes")]
+    pub active: bool,
     /// Size in bytes.
     #[serde(default = "default_total")]
     pub total: u64,
@@ -258,6 +276,105 @@ pub struct HaConfig {
     pub sid: String,
     /// `started`, `stopped`, `disabled` or `ignored`.
     pub state: String,
+    /// The other options: `comment`, `max_restart`, `max_relocate`, `failback`.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+impl HaConfig {
+    /// A resource without further options.
+    pub fn new(sid: &str, state: &str) -> HaConfig {
+        HaConfig { sid: sid.to_owned(), state: state.to_owned(), options: BTreeMap::new() }
+    }
+}
+
+/// One HA rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HaRuleConfig {
+    /// Its name.
+    pub rule: String,
+    /// `node-affinity` or `resource-affinity`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The other options: `resources`, `nodes`, `strict`, `affinity`, `comment`, `disable`.
+    pub options: BTreeMap<String, String>,
+}
+
+/// The firewall of the cluster, of a node or of a guest, as its `.fw` file has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirewallConfig {
+    /// The section `[OPTIONS]`.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// The section `[RULES]`, in order; each rule by the names of the API (`type`, `action`, `enable`, …).
+    #[serde(default)]
+    pub rules: Vec<BTreeMap<String, String>>,
+    /// The section `[ALIASES]`.
+    #[serde(default)]
+    pub aliases: Vec<AliasConfig>,
+    /// The sections `[IPSET …]`.
+    #[serde(default)]
+    pub ipsets: Vec<IpSetConfig>,
+    /// The sections `[group …]`; the cluster's only.
+    #[serde(default)]
+    pub groups: Vec<SecurityGroupConfig>,
+}
+
+/// A name for an address or a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AliasConfig {
+    /// Its name.
+    pub name: String,
+    /// Address or network.
+    pub cidr: String,
+    /// A comment.
+    #[serde(default)]
+    pub comment: Option<String>,
+}
+
+/// A set of addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IpSetConfig {
+    /// Its name.
+    pub name: String,
+    /// A comment.
+    #[serde(default)]
+    pub comment: Option<String>,
+    /// What is in it.
+    #[serde(default)]
+    pub entries: Vec<IpSetEntry>,
+}
+
+/// One entry of a set of addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IpSetEntry {
+    /// Address, network or alias.
+    pub cidr: String,
+    /// An exception from the set.
+    #[serde(default)]
+    pub nomatch: bool,
+    /// A comment.
+    #[serde(default)]
+    pub comment: Option<String>,
+}
+
+/// A security group: rules with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecurityGroupConfig {
+    /// Its name.
+    pub group: String,
+    /// A comment.
+    #[serde(default)]
+    pub comment: Option<String>,
+    /// Its rules, in order.
+    #[serde(default)]
+    pub rules: Vec<BTreeMap<String, String>>,
 }
 
 /// One API token.

@@ -409,6 +409,19 @@ impl LabCluster {
         Ok(())
     }
 
+    /// Takes the cluster's quorum away (`true`) or gives it back (`false`): reads go on, writes are refused.
+    pub fn lose_quorum(&self, lost: bool) {
+        self.inner.state().quorum_lost = lost;
+    }
+
+    /// Stops or starts the guest agent inside a VM; its config is not changed.
+    ///
+    /// # Errors
+    /// When there is no such guest.
+    pub fn set_agent_runs(&self, vmid: u32, runs: bool) -> Result<(), LabError> {
+        self.change(vmid, |guest| guest.agent_runs = runs)
+    }
+
     /// Every request received so far, in order.
     pub fn requests(&self) -> Vec<Recorded> {
         self.inner.recorded()

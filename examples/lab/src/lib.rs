@@ -30,8 +30,9 @@ mod state;
 mod tls;
 
 pub use config::{
-    AclConfig, ClusterConfig, GuestConfig, GuestKind, HaConfig, HistoryConfig, LabConfig, NodeConfig,
-    PoolConfig, SnapshotConfig, StorageConfig, TokenConfig, VolumeConfig,
+    AclConfig, AliasConfig, ClusterConfig, FirewallConfig, GuestConfig, GuestKind, HaConfig, HaRuleConfig,
+    HistoryConfig, IpSetConfig, IpSetEntry, LabConfig, NodeConfig, PoolConfig, SecurityGroupConfig,
+    SnapshotConfig, StorageConfig, TokenConfig, VolumeConfig,
 };
 pub use error::LabError;
 pub use fault::{Action, Fault, FaultHandle, Matcher, Nth};

@@ -335,7 +335,7 @@ async fn a_recreated_guest_keeps_its_number_and_name_and_nothing_else() {
 async fn ha_managed_guests_are_handed_to_ha() {
     let mut config = LabConfig::two_clusters().unwrap();
     let alpha = config.clusters.get_mut("alpha").unwrap();
-    alpha.ha = vec![lab::HaConfig { sid: "vm:104".into(), state: "stopped".into() }];
+    alpha.ha = vec![lab::HaConfig::new("vm:104", "stopped")];
     alpha.task_ms = 1;
     let lab = Lab::start(config).await.unwrap();
     let alpha = lab.cluster("alpha");

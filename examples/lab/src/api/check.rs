@@ -33,8 +33,12 @@ pub(crate) fn merge(
 pub(crate) fn parameters(endpoint: &Endpoint, given: &Parameters) -> Result<Checked, Refusal> {
     let mut errors = BTreeMap::new();
     let mut checked = Checked::new();
+    let variant = variant(endpoint, given);
     for (name, raw) in given {
-        let Some(schema) = schema_of(&endpoint.parameters, name) else {
+        let own = schema_of(&endpoint.parameters, name).map(|schema| (schema, name.clone()));
+        let of_variant =
+            || variant.and_then(|(kind, own)| Some((own.get(name)?, format!("oneOf[{kind}].{name}"))));
+        let Some((schema, shown)) = own.or_else(of_variant) else {
             errors.insert(name.clone(), UNKNOWN.to_owned());
             continue;
         };
@@ -46,16 +50,34 @@ pub(crate) fn parameters(endpoint: &Endpoint, given: &Parameters) -> Result<Chec
                 checked.insert(name.clone(), value);
             }
             Err(text) => {
-                errors.insert(name.clone(), text);
+                errors.insert(shown, text);
             }
         }
     }
-    for (name, schema) in &endpoint.parameters {
-        if schema.optional == 0 && !given.contains_key(name) {
-            errors.insert(name.clone(), "property is missing and it is not optional".to_owned());
-        }
+    let missing = |schemas: &BTreeMap<String, Schema>, prefix: &str| -> Vec<String> {
+        schemas
+            .iter()
+            .filter(|(name, schema)| schema.optional == 0 && !given.contains_key(*name))
+            .map(|(name, _)| format!("{prefix}{name}"))
+            .collect()
+    };
+    let mut all_missing = missing(&endpoint.parameters, "");
+    if let Some((kind, own)) = variant {
+        all_missing.extend(missing(own, &format!("oneOf[{kind}].")));
+    }
+    for name in all_missing {
+        errors.insert(name, "property is missing and it is not optional".to_owned());
     }
     if errors.is_empty() { Ok(checked) } else { Err(Refusal::Parameters(errors)) }
+}
+
+/// The parameters of the variant that a call is, with its name.
+fn variant<'a>(
+    endpoint: &'a Endpoint,
+    given: &Parameters,
+) -> Option<(&'a str, &'a BTreeMap<String, Schema>)> {
+    let kind = given.get(endpoint.variant.as_ref()?)?.display();
+    endpoint.variants.get_key_value(&kind).map(|(kind, own)| (kind.as_str(), own))
 }
 
 /// The schema of a name, where `net0` … `net31` have that of `net[n]`.
@@ -93,6 +115,8 @@ fn scalar(schema: &Schema, raw: &Raw) -> Result<String, String> {
         Raw::Bool(value) if kind == "boolean" => Ok(u8::from(*value).to_string()),
         Raw::Bool(value) => Err(format!("type check ('{kind}') failed - got '{value}'")),
         Raw::Many(values) if is_list => Ok(values.join(",")),
+        // No element of an array of PVE's can hold a NUL.
+        Raw::Many(values) if kind == "array" => Ok(values.join("\0")),
         Raw::Many(_) => Err(format!("type check ('{kind}') failed - got 'ARRAY'")),
         Raw::Object => Err(format!("type check ('{kind}') failed - got 'HASH'")),
     }

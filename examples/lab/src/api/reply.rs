@@ -20,6 +20,8 @@ pub(crate) enum Answer {
     List(Value, usize),
     /// A change that is already done, answered `{"data": null}`.
     Changed,
+    /// A change that is already done, answered with more than null.
+    ChangedTo(Value),
     /// A change that a worker does, answered with its UPID.
     Worker(Spawn),
 }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::reply::{self, Answer, Refusal};
 use crate::api::request::{self, Parameters};
-use crate::api::{check, handlers, permission, route};
+use crate::api::{check, handlers, permission, quorum, route};
 use crate::cluster::Cluster;
 use crate::facts;
 use crate::fault::Action;
@@ -291,7 +291,7 @@ fn execute(
     let endpoint = facts::endpoint(method, route.template).ok_or_else(unknown)?;
     let parameters = check::merge(parameters, &route.captured)?;
     let mut state = cluster.state();
-    permission::check(&state, token, &endpoint.permissions, &route.captured)?;
+    permission::check(&state, token, &endpoint.permissions, &parameters)?;
     if endpoint.proxyto.as_deref() == Some("node")
         && let Some(node) = route.captured.get("node")
         && crate::api::format::named("pve-node", node).is_ok()
@@ -306,12 +306,22 @@ fn execute(
     }
     let checked = check::parameters(endpoint, &parameters)?;
     let mut call = handlers::Call { state: &mut state, token, parameters: &checked };
+    if method != "GET"
+        && !call.state.is_quorate()
+        && let Some(refusal) = quorum::refusal(route.template, &checked)
+    {
+        return Err(refusal);
+    }
     match handlers::dispatch(method, route.template, &mut call).ok_or_else(unknown)?? {
         Answer::Data(value) => Ok((value, None)),
         Answer::List(value, total) => Ok((value, Some(total))),
         Answer::Changed => {
             cluster.took_effect(method, path);
             Ok((serde_json::Value::Null, None))
+        }
+        Answer::ChangedTo(value) => {
+            cluster.took_effect(method, path);
+            Ok((value, None))
         }
         Answer::Worker(spawn) => {
             cluster.took_effect(method, path);

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use sha2::{Digest, Sha256};
-
 use crate::config::{GuestConfig, GuestKind, SnapshotConfig};
 use crate::facts;
-use crate::state::now;
+use crate::state::{digest, now};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -19,6 +17,7 @@ pub(crate) struct Guest {
     /// Epoch seconds of the last start.
     pub(crate) since: i64,
     pub(crate) ignores_shutdown: bool,
+    pub(crate) agent_runs: bool,
     pub(crate) config: BTreeMap<String, String>,
     /// What the running machine has, where it differs from `config` until the next start.
     pub(crate) active: BTreeMap<String, String>,
@@ -36,6 +35,7 @@ impl Guest {
             running: config.running,
             since: now(),
             ignores_shutdown: config.ignores_shutdown,
+            agent_runs: config.agent_runs,
             config: config.config.clone(),
             active: config.config.clone(),
             snapshots: config.snapshots.clone(),
@@ -64,6 +64,50 @@ impl Guest {
         self.option("lock")
     }
 
+    /// Whether PVE looks for a guest agent in this VM.
+    pub(crate) fn has_agent(&self) -> bool {
+        self.option("agent").is_some_and(|agent| {
+            agent.split(',').any(|part| {
+                matches!(part.strip_prefix("enabled=").unwrap_or(part), "1" | "on" | "yes" | "true")
+            })
+        })
+    }
+
+    /// The MAC addresses of its NICs with their option, in lower case.
+    pub(crate) fn macs(&self) -> Vec<(String, String)> {
+        let nics = self.config.iter().filter(|(key, _)| key.starts_with("net"));
+        nics.filter_map(|(key, value)| {
+            let mac = value.split(',').find_map(|part| {
+                let (_, text) = part.split_once('=')?;
+                (text.len() == 17 && text.matches(':').count() == 5).then(|| text.to_ascii_lowercase())
+            })?;
+            Some((key.clone(), mac))
+        })
+        .collect()
+    }
+
+    /// The options that hold now: those of a running machine, else those of its file.
+    pub(crate) fn active_config(&self) -> &BTreeMap<String, String> {
+        if self.running { &self.active } else { &self.config }
+    }
+
+    /// Sets an option at once.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.config.insert(key.to_owned(), value.to_owned());
+        self.active.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// Unsets an option at once.
+    pub(crate) fn unset(&mut self, key: &str) {
+        self.config.remove(key);
+        self.active.remove(key);
+    }
+
+    /// Whether a drive is a CD.
+    pub(crate) fn is_cdrom(&self, key: &str) -> bool {
+        self.option(key).is_some_and(|value| value.contains("media=cdrom") && !value.contains("cloudinit"))
+    }
+
     pub(crate) fn is_protected(&self) -> bool {
         self.option("protection") == Some("1")
     }
@@ -90,10 +134,7 @@ impl Guest {
     /// PVE's config digest is the SHA-1 of the config file. This is the first 40 hex digits of its SHA-256:
     /// of the same form, stable, and different whenever anything in the file differs.
     pub(crate) fn digest(&self) -> String {
-        let hash = Sha256::digest(self.file().as_bytes());
-        let mut hex = data_encoding::HEXLOWER.encode(&hash);
-        hex.truncate(40);
-        hex
+        digest(&self.file())
     }
 
     /// The text of the config file.

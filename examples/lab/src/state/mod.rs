@@ -3,14 +3,20 @@
 //! One mutex guards it; nothing holds the guard across an await.
 
 pub(crate) mod acl;
+pub(crate) mod firewall;
 pub(crate) mod guest;
 pub(crate) mod task;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::config::{ClusterConfig, GuestKind, HaConfig, NodeConfig, PoolConfig, StorageConfig};
+use sha2::{Digest, Sha256};
+
+use crate::config::{
+    ClusterConfig, GuestKind, HaConfig, HaRuleConfig, NodeConfig, PoolConfig, StorageConfig,
+};
 use crate::state::acl::Acl;
+use crate::state::firewall::Firewalls;
 use crate::state::guest::Guest;
 use crate::state::task::{Task, TaskExit};
 
@@ -24,10 +30,16 @@ pub(crate) struct State {
     pub(crate) storages: Vec<StorageConfig>,
     pub(crate) pools: Vec<PoolConfig>,
     pub(crate) ha: Vec<HaConfig>,
+    pub(crate) ha_rules: Vec<HaRuleConfig>,
+    pub(crate) firewalls: Firewalls,
+    /// Set by command: the cluster has lost its quorum although enough nodes are up.
+    pub(crate) quorum_lost: bool,
     pub(crate) acl: Acl,
     /// All tasks, oldest first.
     pub(crate) tasks: Vec<Task>,
     pub(crate) next_exits: VecDeque<TaskExit>,
+    /// The guest that a task holds locked, by the UPID of the task.
+    locks: BTreeMap<String, u32>,
     /// SHA-256 of the listener's leaf certificate, as PVE prints it.
     pub(crate) fingerprint: String,
     pub(crate) started: i64,
@@ -44,9 +56,13 @@ impl State {
             storages: config.storages.clone(),
             pools: config.pools.clone(),
             ha: config.ha.clone(),
+            ha_rules: config.ha_rules.clone(),
+            firewalls: Firewalls::new(config),
+            quorum_lost: false,
             acl: Acl::new(config),
             tasks: Vec::new(),
             next_exits: VecDeque::new(),
+            locks: BTreeMap::new(),
             fingerprint,
             started: now(),
             next_pid: 0x1000,
@@ -66,6 +82,12 @@ impl State {
     /// The node that the listener contacts: the first one that is online.
     pub(crate) fn contacted(&self) -> &str {
         self.nodes.iter().find(|node| node.online).map_or("", |node| node.name.as_str())
+    }
+
+    /// Whether the cluster may be written to. A standalone host always may.
+    pub(crate) fn is_quorate(&self) -> bool {
+        let online = self.nodes.iter().filter(|node| node.online).count();
+        self.standalone || (!self.quorum_lost && online * 2 > self.nodes.len())
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&NodeConfig> {
@@ -98,6 +120,22 @@ impl State {
         (self.next_pid, 300_000 + jiffies * 100 + self.next_pid % 100)
     }
 
+    /// Locks a guest for a task.
+    pub(crate) fn lock(&mut self, upid: &str, vmid: u32, word: &str) {
+        if let Some(guest) = self.guests.get_mut(&vmid) {
+            guest.config.insert("lock".to_owned(), word.to_owned());
+            self.locks.insert(upid.to_owned(), vmid);
+        }
+    }
+
+    /// Takes away the lock that a task holds, if it holds one.
+    pub(crate) fn unlock(&mut self, upid: &str) {
+        let vmid = self.locks.remove(upid);
+        if let Some(guest) = vmid.and_then(|vmid| self.guests.get_mut(&vmid)) {
+            guest.config.remove("lock");
+        }
+    }
+
     /// Removes everything that belonged to a guest.
     pub(crate) fn forget_guest(&mut self, vmid: u32, purge: bool) {
         if let Some(guest) = self.guests.remove(&vmid)
@@ -106,6 +144,7 @@ impl State {
             let sid = sid(guest.kind, vmid);
             self.ha.retain(|resource| resource.sid != sid);
         }
+        self.firewalls.forget(vmid);
         for pool in &mut self.pools {
             pool.vms.retain(|member| *member != vmid);
         }
@@ -119,6 +158,13 @@ pub(crate) fn sid(kind: GuestKind, vmid: u32) -> String {
         GuestKind::Qemu => format!("vm:{vmid}"),
         GuestKind::Lxc => format!("ct:{vmid}"),
     }
+}
+
+/// The digest of a text of the configuration, of the form of PVE's: the first 40 hex digits of its SHA-256.
+pub(crate) fn digest(text: &str) -> String {
+    let mut hex = data_encoding::HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
+    hex.truncate(40);
+    hex
 }
 
 /// Epoch seconds.

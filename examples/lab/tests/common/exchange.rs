@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use lab::{
-    AclConfig, ClusterConfig, GuestConfig, GuestKind, LabConfig, NodeConfig, PoolConfig, SnapshotConfig,
-    StorageConfig, TokenConfig, VolumeConfig,
+    AclConfig, AliasConfig, ClusterConfig, FirewallConfig, GuestConfig, GuestKind, IpSetConfig, IpSetEntry,
+    LabConfig, NodeConfig, PoolConfig, SecurityGroupConfig, SnapshotConfig, StorageConfig, TokenConfig,
+    VolumeConfig,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +25,7 @@ pub(crate) fn lab_config(text: &str) -> LabConfig {
             ip: "127.0.0.1".into(),
             ssh_port: 0,
             offline_reason: "Connection refused".into(),
+            firewall: FirewallConfig::default(),
         })
         .collect();
     let mut storages = storages(file("storage.cfg"));
@@ -52,6 +54,7 @@ pub(crate) fn lab_config(text: &str) -> LabConfig {
         pools: pools(users),
         tokens: tokens(users, file("priv/token.cfg")),
         acl: acl(users),
+        firewall: firewall(file("firewall/cluster.fw")),
         ..empty()
     };
     LabConfig { clusters: BTreeMap::from([("alpha".to_owned(), alpha), ("solo".to_owned(), solo())]) }
@@ -117,6 +120,8 @@ fn guest(vmid: u32, kind: GuestKind, node: &str, running: bool, text: &str) -> G
         node,
         running,
         ignores_shutdown: false,
+        agent_runs: true,
+        firewall: FirewallConfig::default(),
         config,
         snapshots,
         files: BTreeMap::new(),
@@ -136,6 +141,7 @@ fn storages(text: &str) -> Vec<StorageConfig> {
                 kind: kind.to_owned(),
                 content: options["content"].split(',').map(str::to_owned).collect(),
                 shared: options.get("shared") == Some(&"1"),
+                active: true,
                 total: if id == "local-lvm" { 536_870_912_000 } else { 270_553_174_016 },
                 used: 24_081_985_536,
                 nodes: Vec::new(),
@@ -215,4 +221,75 @@ fn acl(users: &str) -> Vec<AclConfig> {
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// The sections of a `.fw` file.
+fn firewall(text: &str) -> FirewallConfig {
+    let mut firewall = FirewallConfig::default();
+    let mut section: Vec<String> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let (line, comment) =
+            line.split_once('#').map_or((line, None), |(line, comment)| (line, Some(comment)));
+        let (line, comment) = (line.trim(), comment.map(|comment| comment.trim().to_owned()));
+        if let Some(head) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = head.split(' ').map(str::to_owned).collect();
+            match section.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                ["IPSET", name] => firewall.ipsets.push(IpSetConfig {
+                    name: (*name).to_owned(),
+                    comment,
+                    entries: Vec::new(),
+                }),
+                ["group", name] => firewall.groups.push(SecurityGroupConfig {
+                    group: (*name).to_owned(),
+                    comment,
+                    rules: Vec::new(),
+                }),
+                _ => {}
+            }
+            continue;
+        }
+        match section[0].as_str() {
+            "OPTIONS" => {
+                let (key, value) = line.split_once(": ").unwrap();
+                firewall.options.insert(key.to_owned(), value.to_owned());
+            }
+            "ALIASES" => {
+                let (name, cidr) = line.split_once(' ').unwrap();
+                firewall.aliases.push(AliasConfig { name: name.to_owned(), cidr: cidr.to_owned(), comment });
+            }
+            "IPSET" => firewall.ipsets.last_mut().unwrap().entries.push(IpSetEntry {
+                cidr: line.to_owned(),
+                nomatch: false,
+                comment,
+            }),
+            "group" => firewall.groups.last_mut().unwrap().rules.push(rule(line, comment)),
+            _ => firewall.rules.push(rule(line, comment)),
+        }
+    }
+    firewall
+}
+
+/// `IN ACCEPT -p tcp -dport 22 -log nolog`, `IN HTTPS(ACCEPT)`, `GROUP web`.
+fn rule(line: &str, comment: Option<String>) -> BTreeMap<String, String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut rule = BTreeMap::from([("enable".to_owned(), "1".to_owned())]);
+    rule.insert("type".to_owned(), words[0].to_ascii_lowercase());
+    match words[1].split_once('(') {
+        Some((name, action)) => {
+            rule.insert("macro".to_owned(), name.to_owned());
+            rule.insert("action".to_owned(), action.trim_end_matches(')').to_owned());
+        }
+        None => {
+            rule.insert("action".to_owned(), words[1].to_owned());
+        }
+    }
+    for pair in words[2..].chunks(2) {
+        let key = match pair[0] {
+            "-p" => "proto",
+            other => other.trim_start_matches('-'),
+        };
+        rule.insert(key.to_owned(), pair[1].to_owned());
+    }
+    rule.extend(comment.map(|comment| ("comment".to_owned(), comment)));
+    rule
 }

@@ -17,10 +17,9 @@ pub(crate) fn status(call: &Call<'_>) -> Result<Answer, Refusal> {
     let state = &call.state;
     let mut rows = Vec::new();
     if !state.standalone {
-        let online = state.nodes.iter().filter(|node| node.online).count();
         rows.push(json!({
             "type": "cluster", "id": "cluster", "name": state.cluster, "version": 3,
-            "nodes": state.nodes.len(), "quorate": u8::from(online * 2 > state.nodes.len()),
+            "nodes": state.nodes.len(), "quorate": u8::from(state.is_quorate()),
         }));
     }
     for (index, node) in state.nodes.iter().enumerate() {
@@ -48,27 +47,4 @@ pub(crate) fn nextid(call: &Call<'_>) -> Result<Answer, Refusal> {
         Some(vmid) => Ok(Answer::Data(json!(vmid.to_string()))),
         None => Err(Refusal::die("unable to get any free VMID in range [100, 999999999]")),
     }
-}
-
-pub(crate) fn ha_resources(call: &Call<'_>) -> Result<Answer, Refusal> {
-    let wanted = call.get("type").map(|kind| format!("{kind}:"));
-    let rows =
-        call.state.ha.iter().filter(|resource| {
-            wanted.as_ref().is_none_or(|prefix| resource.sid.starts_with(prefix.as_str()))
-        });
-    let rows = rows.map(|resource| {
-        let kind = resource.sid.split(':').next();
-        json!({ "sid": resource.sid, "state": resource.state, "type": kind, "digest": digest(call) })
-    });
-    Ok(Answer::Data(rows.collect()))
-}
-
-/// One digest for the whole HA configuration, of the form of PVE's.
-fn digest(call: &Call<'_>) -> String {
-    use sha2::{Digest, Sha256};
-    let text: Vec<String> =
-        call.state.ha.iter().map(|resource| format!("{}{}", resource.sid, resource.state)).collect();
-    let mut hex = data_encoding::HEXLOWER.encode(&Sha256::digest(text.join("\n")));
-    hex.truncate(40);
-    hex
 }

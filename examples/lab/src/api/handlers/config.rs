@@ -38,7 +38,7 @@ pub(crate) fn get(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
 }
 
 /// Numbers where PVE's schema has numbers; a container's description with its line feed.
-fn on_the_wire(kind: GuestKind, key: &str, value: &str) -> Value {
+pub(crate) fn on_the_wire(kind: GuestKind, key: &str, value: &str) -> Value {
     if key == "description" && kind == GuestKind::Lxc {
         return json!(format!("{value}\n"));
     }

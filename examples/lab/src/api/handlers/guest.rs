@@ -96,7 +96,7 @@ pub(crate) fn current(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
     };
     if kind == GuestKind::Qemu {
         row["qmpstatus"] = json!(status_word(guest));
-        if guest.option("agent").is_some_and(|agent| agent.starts_with('1') || agent.contains("enabled=1")) {
+        if guest.has_agent() {
             row["agent"] = json!(1);
         }
         if guest.running {
@@ -153,4 +153,24 @@ pub(crate) fn snapshots(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refu
     }
     rows.push(here);
     Ok(Answer::Data(Value::Array(rows)))
+}
+
+/// What a snapshot says of itself and of the guest at its time.
+pub(crate) fn snapshot_config(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
+    let guest = call.guest(kind)?;
+    let name = call.get("snapname").unwrap_or_default();
+    let Some(snapshot) = guest.snapshots.iter().find(|snapshot| snapshot.name == name) else {
+        return Err(Refusal::die(format!("snapshot '{name}' does not exist")));
+    };
+    let mut row: serde_json::Map<String, Value> = snapshot
+        .config
+        .iter()
+        .map(|(key, value)| (key.clone(), super::config::on_the_wire(kind, key, value)))
+        .collect();
+    row.insert("snaptime".to_owned(), json!(snapshot.snaptime));
+    row.insert("description".to_owned(), json!(snapshot.description));
+    if let Some(parent) = &snapshot.parent {
+        row.insert("parent".to_owned(), json!(parent));
+    }
+    Ok(Answer::Data(Value::Object(row)))
 }

@@ -124,12 +124,24 @@ fn pool_row(call: &Call<'_>, pool: &PoolConfig) -> Option<Value> {
 }
 
 pub(crate) fn pools(call: &Call<'_>) -> Result<Answer, Refusal> {
-    let Some(id) = call.get("poolid") else {
-        let visible =
-            call.state.pools.iter().filter(|pool| call.may(&format!("/pool/{}", pool.id), "Pool.Audit"));
-        return Ok(Answer::Data(visible.map(head).collect()));
-    };
-    crate::api::permission::require(call.state, call.token, &format!("/pool/{id}"), &["Pool.Audit"], false)?;
+    if let Some(id) = call.get("poolid") {
+        let needed = format!("/pool/{id}");
+        crate::api::permission::require(call.state, call.token, &needed, &["Pool.Audit"], false)?;
+        let mut row = with_members(call, id)?;
+        row["poolid"] = json!(id);
+        return Ok(Answer::Data(json!([row])));
+    }
+    let visible =
+        call.state.pools.iter().filter(|pool| call.may(&format!("/pool/{}", pool.id), "Pool.Audit"));
+    Ok(Answer::Data(visible.map(head).collect()))
+}
+
+/// The older form, which answers with the pool and not with a list of one.
+pub(crate) fn pool(call: &Call<'_>) -> Result<Answer, Refusal> {
+    with_members(call, call.get("poolid").unwrap_or_default()).map(Answer::Data)
+}
+
+fn with_members(call: &Call<'_>, id: &str) -> Result<Value, Refusal> {
     let Some(pool) = call.state.pools.iter().find(|pool| pool.id == id) else {
         return Err(Refusal::die(format!("pool '{id}' does not exist")));
     };
@@ -148,7 +160,7 @@ pub(crate) fn pools(call: &Call<'_>) -> Result<Answer, Refusal> {
     }
     let mut row = head(pool);
     row["members"] = Value::Array(members);
-    Ok(Answer::Data(json!([row])))
+    Ok(row)
 }
 
 fn head(pool: &PoolConfig) -> Value {

@@ -2,14 +2,21 @@
 //! worker it wants is part of its answer.
 
 mod access;
+mod agent;
 mod cluster;
 mod config;
+mod firewall;
 mod guest;
+mod ha;
 mod lists;
+mod network;
 mod node;
+mod pending;
 mod power;
+mod snapshot;
 mod storage;
 mod task;
+mod worker;
 
 use crate::api::check::Checked;
 use crate::api::reply::{Answer, Refusal};
@@ -70,7 +77,7 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("GET", "/cluster/status") => cluster::status(call),
         ("GET", "/cluster/resources") => lists::resources(call),
         ("GET", "/cluster/nextid") => cluster::nextid(call),
-        ("GET", "/cluster/ha/resources") => cluster::ha_resources(call),
+        ("GET", "/cluster/tasks") => task::of_cluster(call),
         ("GET", "/nodes") => node::index(call),
         ("GET", "/nodes/{node}/status") => node::status(),
         ("GET", "/nodes/{node}/qemu") => guest::list(call, Qemu),
@@ -89,6 +96,14 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("POST", "/nodes/{node}/lxc/{vmid}/status/shutdown") => power::shutdown(call, Lxc),
         ("GET", "/nodes/{node}/qemu/{vmid}/snapshot") => guest::snapshots(call, Qemu),
         ("GET", "/nodes/{node}/lxc/{vmid}/snapshot") => guest::snapshots(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/snapshot") => snapshot::create(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/snapshot") => snapshot::create(call, Lxc),
+        ("DELETE", "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}") => snapshot::delete(call, Qemu),
+        ("DELETE", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}") => snapshot::delete(call, Lxc),
+        ("PUT", "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}/config") => snapshot::describe(call, Qemu),
+        ("PUT", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/config") => snapshot::describe(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback") => snapshot::rollback(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/rollback") => snapshot::rollback(call, Lxc),
         ("DELETE", "/nodes/{node}/qemu/{vmid}") => power::destroy(call, Qemu),
         ("DELETE", "/nodes/{node}/lxc/{vmid}") => power::destroy(call, Lxc),
         ("GET", "/nodes/{node}/tasks") => task::list(call),
@@ -97,8 +112,20 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("DELETE", "/nodes/{node}/tasks/{upid}") => task::stop(call),
         ("GET", "/nodes/{node}/storage") => storage::index(call),
         ("GET", "/nodes/{node}/storage/{storage}/content") => storage::content(call),
+        ("GET", "/nodes/{node}/storage/{storage}/status") => storage::status(call),
+        ("GET", "/nodes/{node}/storage/{storage}/content/{volume}") => storage::volume(call),
+        ("GET", "/nodes/{node}/qemu/{vmid}/pending") => pending::get(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/pending") => pending::get(call, Lxc),
+        ("GET", "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}/config") => guest::snapshot_config(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/config") => guest::snapshot_config(call, Lxc),
+        ("GET", "/nodes/{node}/lxc/{vmid}/interfaces") => network::interfaces(call),
         ("GET", "/pools") => lists::pools(call),
+        ("GET", "/pools/{poolid}") => lists::pool(call),
         ("GET", "/access/permissions") => access::permissions(call),
-        _ => return None,
+        _ => {
+            return firewall::dispatch(method, template, call)
+                .or_else(|| ha::dispatch(method, template, call))
+                .or_else(|| agent::dispatch(method, template, call));
+        }
     })
 }

@@ -33,7 +33,7 @@ fn not_running(kind: GuestKind, vmid: u32) -> String {
 }
 
 /// The worker's own look at the guest.
-fn at_work<'a>(
+pub(crate) fn at_work<'a>(
     state: &'a mut State,
     node: &str,
     kind: GuestKind,
@@ -61,6 +61,7 @@ fn worker(
         kind,
         id: vmid.to_string(),
         who: who.to_owned(),
+        lock: None,
         work,
     };
     let ha_verb = match verb {

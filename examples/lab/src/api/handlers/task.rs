@@ -73,6 +73,32 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Refusal> {
     Ok(Answer::List(rows.collect(), total))
 }
 
+/// The newest tasks of all nodes that are up.
+pub(crate) fn of_cluster(call: &Call<'_>) -> Result<Answer, Refusal> {
+    let visible = |task: &&Task| {
+        call.state.is_online(&task.node)
+            && (is_own(call, task) || call.may(&format!("/nodes/{}", task.node), "Sys.Audit"))
+    };
+    let mut rows = Vec::new();
+    for task in call.state.tasks.iter().rev().filter(visible).take(25) {
+        let mut row = json!({
+            "upid": task.upid, "node": task.node, "starttime": task.starttime, "type": task.kind, "id": task.id,
+            "user": task.user,
+        });
+        if let Some(tokenid) = &task.tokenid {
+            row["tokenid"] = json!(tokenid);
+        }
+        if let Some((at, status)) = &task.end {
+            row["endtime"] = json!(at);
+            row["status"] = json!(status);
+            // Perl's node still has the newest one as a number.
+            row["saved"] = if rows.is_empty() { json!(1) } else { json!("1") };
+        }
+        rows.push(row);
+    }
+    Ok(Answer::Data(Value::Array(rows)))
+}
+
 fn usize_of(number: Option<i64>, default: usize) -> usize {
     number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default)
 }

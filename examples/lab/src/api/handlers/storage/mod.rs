@@ -27,28 +27,52 @@ pub(crate) fn index(call: &Call<'_>) -> Result<Answer, Refusal> {
         .filter(|storage| is_on(storage, call.node()) && may_see(call, &storage.id))
         .filter(|storage| call.get("storage").is_none_or(|id| id == storage.id))
         .filter(|storage| {
-            wanted.as_ref().is_none_or(|wanted| storage.content.iter().any(|kind| wanted.contains(&kind.as_str())))
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| storage.content.iter().any(|kind| wanted.contains(&kind.as_str())))
         })
         .map(|storage| {
-            // PVE's numbers are exact up to 2^53; a fraction needs no more.
-            #[expect(clippy::cast_precision_loss, reason = "a fraction for display")]
-            let fraction = storage.used as f64 / storage.total.max(1) as f64;
-            json!({
-                "storage": storage.id, "type": storage.kind, "content": storage.content.join(","),
-                "enabled": 1, "active": 1, "shared": u8::from(storage.shared),
-                "total": storage.total, "used": storage.used, "avail": storage.total.saturating_sub(storage.used),
-                "used_fraction": fraction,
-            })
+            let mut row = figures(storage);
+            row["storage"] = json!(storage.id);
+            if storage.active {
+                // PVE's numbers are exact up to 2^53; a fraction needs no more.
+                #[expect(clippy::cast_precision_loss, reason = "a fraction for display")]
+                let fraction = storage.used as f64 / storage.total.max(1) as f64;
+                row["used_fraction"] = json!(fraction);
+            }
+            row
         });
     Ok(Answer::Data(rows.collect()))
 }
 
-pub(crate) fn content(call: &Call<'_>) -> Result<Answer, Refusal> {
-    let id = call.get("storage").unwrap_or_default();
+/// What both the list and the status say; one that cannot be reached has no size.
+fn figures(storage: &StorageConfig) -> Value {
+    let known = |bytes: u64| if storage.active { bytes } else { 0 };
+    json!({
+        "type": storage.kind, "content": storage.content.join(","), "enabled": 1,
+        "active": u8::from(storage.active), "shared": u8::from(storage.shared), "total": known(storage.total),
+        "used": known(storage.used), "avail": known(storage.total.saturating_sub(storage.used)),
+    })
+}
+
+/// The storage of a call, on the node of the call.
+fn find<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a StorageConfig, Refusal> {
     let storage = call.state.storages.iter().find(|storage| storage.id == id);
-    let Some(storage) = storage.filter(|storage| is_on(storage, call.node())) else {
-        return Err(Refusal::die(format!("storage '{id}' does not exist")));
-    };
+    match storage {
+        None => Err(Refusal::die(format!("storage '{id}' does not exist"))),
+        Some(storage) if !is_on(storage, call.node()) => {
+            Err(Refusal::die(format!("storage '{id}' is not available on node '{}'", call.node())))
+        }
+        Some(storage) => Ok(storage),
+    }
+}
+
+pub(crate) fn status(call: &Call<'_>) -> Result<Answer, Refusal> {
+    Ok(Answer::Data(figures(find(call, call.get("storage").unwrap_or_default())?)))
+}
+
+/// All volumes of a storage that a node has: files, and the disks of guests.
+fn volumes(call: &Call<'_>, storage: &StorageConfig) -> Vec<VolumeConfig> {
     let first = call.state.nodes.first().map(|node| node.name.as_str());
     let mut volumes: Vec<VolumeConfig> = storage
         .volumes
@@ -57,6 +81,57 @@ pub(crate) fn content(call: &Call<'_>) -> Result<Answer, Refusal> {
         .cloned()
         .collect();
     volumes.extend(guest_disks(call, storage));
+    volumes
+}
+
+/// Where a storage has a file of its own.
+fn path_of(storage: &StorageConfig, volume: &VolumeConfig) -> String {
+    let name = volume.volid.rsplit(['/', ':']).next().unwrap_or_default();
+    let base = match (storage.kind.as_str(), storage.shared) {
+        ("lvm" | "lvmthin", _) => return format!("/dev/pve/{name}"),
+        (_, true) => format!("/mnt/pve/{}", storage.id),
+        (_, false) => "/var/lib/vz".to_owned(),
+    };
+    let folder = match volume.content.as_str() {
+        "iso" => "template/iso",
+        "vztmpl" => "template/cache",
+        "backup" => "dump",
+        "import" => "import",
+        _ => "images",
+    };
+    format!("{base}/{folder}/{name}")
+}
+
+/// The volume id of a call, which may be given without the storage.
+fn volid(call: &Call<'_>) -> String {
+    let (storage, volume) = (call.get("storage").unwrap_or_default(), call.get("volume").unwrap_or_default());
+    if volume.contains(':') { volume.to_owned() } else { format!("{storage}:{volume}") }
+}
+
+pub(crate) fn volume(call: &Call<'_>) -> Result<Answer, Refusal> {
+    let wanted = volid(call);
+    let storage = find(call, wanted.split(':').next().unwrap_or_default())?;
+    let Some(volume) = volumes(call, storage).into_iter().find(|volume| volume.volid == wanted) else {
+        return Err(Refusal::die(format!("volume_size_info on '{wanted}' failed - no format")));
+    };
+    if !may_see_volume(call, storage, &volume) {
+        return Err(Refusal::permission(&format!("/storage/{}, Datastore.Allocate", storage.id)));
+    }
+    let mut row = json!({
+        "path": path_of(storage, &volume), "size": volume.size, "used": 0, "format": "raw",
+    });
+    if let Some(notes) = &volume.notes {
+        row["notes"] = json!(notes);
+    }
+    if volume.protected {
+        row["protected"] = json!(1);
+    }
+    Ok(Answer::Data(row))
+}
+
+pub(crate) fn content(call: &Call<'_>) -> Result<Answer, Refusal> {
+    let storage = find(call, call.get("storage").unwrap_or_default())?;
+    let volumes = volumes(call, storage);
     let vmid = call.get("vmid").map(|_| call.vmid());
     let rows = volumes
         .iter()
