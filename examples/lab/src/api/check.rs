@@ -138,9 +138,9 @@ fn value_of(schema: &Schema, value: &str, name: &str) -> Result<(), String> {
         return Err("value does not match the regex pattern".to_owned());
     }
     match &schema.format {
-        Some(Format::Named(format)) => {
-            format::named(format, value).map_err(|text| format!("invalid format - {text}"))?
-        }
+        Some(Format::Named(format)) => format::property(format, name, value)
+            .unwrap_or_else(|| format::named(format, value))
+            .map_err(|text| format!("invalid format - {text}"))?,
         Some(Format::Properties(properties)) => {
             property_string(properties, value, name).map_err(|text| format!("invalid format - {text}"))?;
         }

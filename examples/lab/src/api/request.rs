@@ -88,6 +88,11 @@ fn json(body: &[u8]) -> Result<Parameters, Refusal> {
     let Value::Object(object) = serde_json::from_slice(body).map_err(|_| malformed())? else {
         return Err(malformed());
     };
+    Ok(of_json(&object))
+}
+
+/// The parameters of a JSON object; null is as good as absent.
+pub(crate) fn of_json(object: &serde_json::Map<String, Value>) -> Parameters {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -101,7 +106,7 @@ fn json(body: &[u8]) -> Result<Parameters, Refusal> {
         };
         (name.clone(), raw)
     });
-    Ok(parameters.collect())
+    parameters.collect()
 }
 
 /// The token id and secret of `Authorization: PVEAPIToken=USER@REALM!ID=UUID`; everything up to a `;`.

@@ -111,6 +111,30 @@ pub fn has_endpoint(method: &str, path: &str) -> bool {
     crate::api::route::find(method, path).is_some()
 }
 
+/// How the parameter checker judges a call, before anything is known about the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is no such endpoint: 501.
+    NotImplemented,
+    /// 400 with a text per parameter.
+    Refused(BTreeMap<String, String>),
+    /// The schema has nothing against it.
+    Accepted,
+}
+
+/// Checks the parameters of a call (a method, a path below `/api2/json`, a JSON object) as a request is checked.
+pub fn judge(method: &str, path: &str, parameters: &serde_json::Map<String, Value>) -> Verdict {
+    let Some(route) = crate::api::route::find(method, path) else { return Verdict::NotImplemented };
+    let Some(endpoint) = endpoint(method, route.template) else { return Verdict::NotImplemented };
+    let parameters = crate::api::request::of_json(parameters);
+    let checked = crate::api::check::merge(parameters, &route.captured)
+        .and_then(|parameters| crate::api::check::parameters(endpoint, &parameters));
+    match checked {
+        Err(crate::api::reply::Refusal::Parameters(errors)) => Verdict::Refused(errors),
+        _ => Verdict::Accepted,
+    }
+}
+
 /// One endpoint's facts.
 pub(crate) fn endpoint(method: &str, template: &str) -> Option<&'static Endpoint> {
     FACTS.paths.get(template)?.get(method)

@@ -1,21 +1,53 @@
 //! PVE's named formats. A format that is not listed accepts any text: those are formats of rare options (`smbios1`,
 //! `hostpci0`, `cicustom`, …) whose keys PVE's API description does not tell.
 
+mod firewall;
+mod qemu;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub(crate) use qemu::property;
 
 /// Checks a value; the error is PVE's text with its line feed.
 pub(crate) fn named(format: &str, value: &str) -> Result<(), String> {
     if let Some(element) = format.strip_suffix("-list") {
         return split_list(value).try_for_each(|item| named(element, item));
     }
+    if let Some(verdict) = firewall::named(format, value) {
+        return verdict.map_err(|text| text + "\n");
+    }
     let (fits, text) = match format {
         "pve-vmid" => (is_vmid(value), "value does not look like a valid VM ID".to_owned()),
         "pve-node" => (is_label(value), "value does not look like a valid node name".to_owned()),
         "pve-configid" => (is_configid(value), format!("invalid configuration ID '{value}'")),
         "pve-storage-id" => {
-            (is_storage_id(value), format!("storage ID '{value}' contains illegal characters"))
+            let text = if value.len() < 2 {
+                "cannot be shorter than 2 characters"
+            } else {
+                "contains illegal characters"
+            };
+            (is_storage_id(value), format!("storage ID '{value}' {text}"))
         }
-        "pve-poolid" => (is_poolid(value), "value does not look like a valid pool ID".to_owned()),
+        "pve-poolid" if value.split('/').count() > 3 => {
+            (false, format!("pool name '{value}' nested too deeply (max levels = 3)"))
+        }
+        "pve-poolid" => (is_poolid(value), format!("pool name '{value}' contains invalid characters")),
+        "storage-pair" => {
+            let wrong = value.split(':').find_map(|id| named("pve-storage-id", id).err()).unwrap_or_default();
+            // A `1` alone means that every storage keeps its name.
+            let fits = wrong.is_empty() || value == "1";
+            (fits, format!("entry '{value}' contains invalid ID - {wrong}\n"))
+        }
+        "pve-ha-resource-id" => (
+            value.split_once(':').is_some_and(|(kind, id)| !kind.is_empty() && !id.is_empty()),
+            "value does not look like a valid ha resource id".to_owned(),
+        ),
+        "pve-ha-node" => {
+            let (node, rank) = value.split_once(':').unwrap_or((value, "0"));
+            let is_rank = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
+            (is_label(node) && is_rank, "value does not look like a valid ha node".to_owned())
+        }
+        "prune-backups" => return prune_backups(value),
         "dns-name" => {
             (value.split('.').all(is_label), "value does not look like a valid DNS name".to_owned())
         }
@@ -61,6 +93,39 @@ pub(crate) fn named(format: &str, value: &str) -> Result<(), String> {
 pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(|char: char| matches!(char, ',' | ';' | '\0') || char.is_whitespace())
         .filter(|item| !item.is_empty())
+}
+
+/// How many backups to keep, by age; or all.
+fn prune_backups(value: &str) -> Result<(), String> {
+    let unknown = "property is not defined in schema and the schema does not allow additional properties";
+    let mut errors = String::new();
+    let keys: Vec<&str> = value.split(',').filter_map(|part| Some(part.split_once('=')?.0)).collect();
+    for part in value.split(',').filter(|part| !part.is_empty()) {
+        let Some((key, number)) = part.split_once('=') else {
+            return Err("value without key, but schema does not define a default key\n".to_owned());
+        };
+        let counts = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
+        match key {
+            "keep-all" if matches!(number, "0" | "1") => {}
+            "keep-last" | "keep-hourly" | "keep-daily" | "keep-weekly" | "keep-monthly" | "keep-yearly" => {
+                if !counts {
+                    errors +=
+                        &format!("prune-backups.{key}: type check ('integer') failed - got '{number}'\n");
+                }
+            }
+            "keep-all" => {
+                errors += &format!("prune-backups.{key}: type check ('boolean') failed - got '{number}'\n")
+            }
+            _ => errors += &format!("prune-backups.{key}: {unknown}\n"),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(format!("format error\n{errors}"));
+    }
+    if keys.contains(&"keep-all") && keys.len() > 1 {
+        return Err("keep-all cannot be set together with other options.\n".to_owned());
+    }
+    Ok(())
 }
 
 fn is_vmid(value: &str) -> bool {
