@@ -161,7 +161,7 @@ pub struct GuestConfig {
     /// Its firewall: options, rules, aliases and IP sets.
     #[serde(default)]
     pub firewall: FirewallConfig,
-    /// Files that exist in a container at the start: absolute path to content. A path that ends in `/` is a
+    /// Files that exist in a guest at the start: absolute path to content. A path that ends in `/` is a
     /// folder.
     #[serde(default)]
     pub files: BTreeMap<String, String>,

@@ -305,7 +305,7 @@ fn execute(
         }
     }
     let checked = check::parameters(endpoint, &parameters)?;
-    let mut call = handlers::Call { state: &mut state, token, parameters: &checked };
+    let mut call = handlers::Call { state: &mut state, token, parameters: &checked, cluster };
     if method != "GET"
         && !call.state.is_quorate()
         && let Some(refusal) = quorum::refusal(route.template, &checked)

@@ -1,11 +1,12 @@
 //! The SSH side of a node: a login with SFTP, and exec for the closed set of commands that carry files into a
 //! container.
 
+pub(crate) mod agent;
 mod exec;
 pub(crate) mod fault;
 pub(crate) mod files;
 pub(crate) mod keys;
-mod pct;
+pub(crate) mod pct;
 mod scripts;
 mod sftp;
 pub(crate) mod ssh;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::config::GuestKind;
 use crate::node::exec::Output;
 use crate::node::fault::PushFault;
-use crate::node::{Node, files, scripts};
+use crate::node::scripts::{self, Guest};
+use crate::node::{Node, files};
 
 /// Exit status of a Perl `die`.
 const DIED: u32 = 255;
@@ -46,7 +47,10 @@ pub(crate) fn status(node: &Node, vmid: u32) -> Output {
 /// `pct exec <vmid> -- sh -c <script> proxward <arguments…>` for the known scripts.
 pub(crate) fn exec(node: &Node, vmid: u32, script: &str, arguments: &[&str]) -> Output {
     match running_container(node, vmid, &format!("container '{vmid}' not running!")) {
-        Ok(root) => scripts::run(node, &root, script, arguments),
+        Ok(root) => {
+            let guest = Guest { cluster: &node.cluster, root: &root, switches: node.faults.switches() };
+            scripts::run(&guest, script, arguments)
+        }
         Err(refusal) => refusal,
     }
 }

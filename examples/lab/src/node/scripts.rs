@@ -9,22 +9,33 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use crate::cluster::Cluster;
 use crate::node::exec::Output;
+use crate::node::fault::Switches;
+use crate::node::files;
 use crate::node::pct::reason;
-use crate::node::{Node, files};
 
 const PREPARE: &str = include_str!("scripts/prepare.sh");
 const HASH: &str = include_str!("scripts/hash.sh");
 const COMMIT: &str = include_str!("scripts/commit.sh");
 const DISCARD: &str = include_str!("scripts/discard.sh");
 
+/// The guest that a script runs in, and what goes wrong there.
+pub(crate) struct Guest<'a> {
+    pub(crate) cluster: &'a Cluster,
+    /// Its folder.
+    pub(crate) root: &'a Path,
+    pub(crate) switches: Switches,
+}
+
 /// Runs a known script with its arguments; everything else is not found.
-pub(crate) fn run(node: &Node, root: &Path, script: &str, arguments: &[&str]) -> Output {
+pub(crate) fn run(guest: &Guest<'_>, script: &str, arguments: &[&str]) -> Output {
+    let root = guest.root;
     let known = |text: &str| text.trim_end() == script.trim_end();
     match arguments {
         [dest, overwrite, mkdir] if known(PREPARE) => prepare(root, dest, *overwrite == "1", *mkdir == "1"),
-        [file] if known(HASH) => hash(root, file, node.faults.switches().no_sha256),
-        [temp, dest, overwrite] if known(COMMIT) => commit(node, root, temp, dest, *overwrite == "1"),
+        [file] if known(HASH) => hash(root, file, guest.switches.no_sha256),
+        [temp, dest, overwrite] if known(COMMIT) => commit(guest, temp, dest, *overwrite == "1"),
         [temp] if known(DISCARD) => discard(root, temp),
         _ => Output::fail(127, "sh: 1: not found\n"),
     }
@@ -97,7 +108,8 @@ fn hash(root: &Path, file: &str, no_sha256: bool) -> Output {
     }
 }
 
-fn commit(node: &Node, root: &Path, temp: &str, dest: &str, overwrite: bool) -> Output {
+fn commit(guest: &Guest<'_>, temp: &str, dest: &str, overwrite: bool) -> Output {
+    let root = guest.root;
     let seen = look(root, dest);
     if seen.is_dir {
         return Output::ok("is-directory\n");
@@ -114,7 +126,7 @@ fn commit(node: &Node, root: &Path, temp: &str, dest: &str, overwrite: bool) -> 
             std::fs::hard_link(&from, &to)?;
             std::fs::remove_file(&from)?;
         }
-        node.cluster.move_owner(&from, &to);
+        guest.cluster.move_owner(&from, &to);
         Ok(())
     });
     match moved {

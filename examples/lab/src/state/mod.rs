@@ -3,6 +3,7 @@
 //! One mutex guards it; nothing holds the guard across an await.
 
 pub(crate) mod acl;
+pub(crate) mod agent;
 pub(crate) mod firewall;
 pub(crate) mod guest;
 pub(crate) mod task;
@@ -16,6 +17,7 @@ use crate::config::{
     ClusterConfig, GuestKind, HaConfig, HaRuleConfig, NodeConfig, PoolConfig, StorageConfig,
 };
 use crate::state::acl::Acl;
+use crate::state::agent::Programs;
 use crate::state::firewall::Firewalls;
 use crate::state::guest::Guest;
 use crate::state::task::{Task, TaskExit};
@@ -32,6 +34,7 @@ pub(crate) struct State {
     pub(crate) ha: Vec<HaConfig>,
     pub(crate) ha_rules: Vec<HaRuleConfig>,
     pub(crate) firewalls: Firewalls,
+    pub(crate) programs: Programs,
     /// Set by command: the cluster has lost its quorum although enough nodes are up.
     pub(crate) quorum_lost: bool,
     pub(crate) acl: Acl,
@@ -58,6 +61,7 @@ impl State {
             ha: config.ha.clone(),
             ha_rules: config.ha_rules.clone(),
             firewalls: Firewalls::new(config),
+            programs: Programs::default(),
             quorum_lost: false,
             acl: Acl::new(config),
             tasks: Vec::new(),
@@ -145,6 +149,7 @@ impl State {
             self.ha.retain(|resource| resource.sid != sid);
         }
         self.firewalls.forget(vmid);
+        self.programs.forget(vmid);
         for pool in &mut self.pools {
             pool.vms.retain(|member| *member != vmid);
         }

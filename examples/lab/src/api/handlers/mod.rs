@@ -18,8 +18,11 @@ mod storage;
 mod task;
 mod worker;
 
+use std::sync::Arc;
+
 use crate::api::check::Checked;
 use crate::api::reply::{Answer, Refusal};
+use crate::cluster::Cluster;
 use crate::config::GuestKind;
 use crate::state::State;
 use crate::state::guest::Guest;
@@ -30,6 +33,7 @@ pub(crate) struct Call<'a> {
     /// The token of the caller, `user@realm!id`.
     pub(crate) token: &'a str,
     pub(crate) parameters: &'a Checked,
+    pub(crate) cluster: &'a Arc<Cluster>,
 }
 
 impl Call<'_> {

@@ -1,5 +1,8 @@
 //! The QEMU guest agent.
 
+mod exec;
+mod files;
+
 use serde_json::{Value, json};
 
 use crate::api::handlers::{Call, network};
@@ -14,6 +17,10 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("GET", "/get-host-name") => plain(call, "get-host-name"),
         ("GET", "/get-osinfo") => plain(call, "get-osinfo"),
         ("GET", "/network-get-interfaces") => plain(call, "network-get-interfaces"),
+        ("POST", "/exec") => exec::start(call),
+        ("GET", "/exec-status") => exec::status(call),
+        ("GET", "/file-read") => files::read(call),
+        ("POST", "/file-write") => files::write(call),
         ("POST", "/ping") => plain(call, "ping"),
         _ => return None,
     })
@@ -56,4 +63,9 @@ fn os() -> Value {
         "pretty-name": "Debian GNU/Linux 12 (bookworm)", "machine": "x86_64",
         "kernel-release": "6.1.0-31-amd64", "kernel-version": "#1 SMP Debian",
     })
+}
+
+/// Bytes as PVE hands them out: each as the character of its number.
+fn latin1(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
 }
