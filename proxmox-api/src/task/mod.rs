@@ -63,8 +63,9 @@ impl Client {
         // PVE takes a limit of 0 for "everything".
         let query = Form::new().put("start", start).put("limit", limit.max(1));
         self.read(task(upid).word("log"), query).await?.list(|row| {
-            let text = row.text("t").or_default(String::new())?;
-            Some(LogLine { n: row.integer("n")?, t: text })
+            // A line that is no text stays in its place, as what it is.
+            let odd = || row.raw("t").map(|raw| raw.get().to_owned()).unwrap_or_default();
+            Some(LogLine { n: row.integer("n")?, t: row.text("t").value().cloned().unwrap_or_else(odd) })
         })
     }
 

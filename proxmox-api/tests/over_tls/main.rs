@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod cases;
 mod exchange;
 mod failover;
+mod mutated;
 mod recorded;
 mod support;
 mod task;
 mod tls;
+mod upload;

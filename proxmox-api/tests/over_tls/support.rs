@@ -174,7 +174,7 @@ pub(crate) const UPID: &str = "UPID:pve1:00007CF2:00041584:6B0CE067:qmstart:102:
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    pub(crate) seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<AtomicUsize>,
 }
 

@@ -1,0 +1,231 @@
+//! The property, and that no method is without an entry.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use lab::facts::{self, Verdict};
+use percent_encoding::percent_decode_str;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proxmox_api::ErrorKind;
+use serde_json::{Map, Value};
+
+use crate::{
+    arguments::args,
+    methods::{Entry, all},
+    mutations::MUTATIONS,
+    support::{Seen, data, pair},
+};
+
+/// Endpoints the client calls that the lab does not have, with all parameters they take (PVE 9.2).
+const BESIDES: [(&str, &str, &[&str]); 2] = [
+    ("/nodes/{node}/config", "GET", &["property"]),
+    ("/nodes/{node}/query-url-metadata", "GET", &["url", "verify-certificates"]),
+];
+
+/// Calls of each method with other arguments.
+const CASES: u32 = 48;
+
+/// Splits a form as PVE does: at `&` and `;`, names from values at the first `=`, of which a value has none.
+fn form(text: &str) -> Result<Map<String, Value>, String> {
+    let mut parameters = Map::new();
+    for pair in text.split(['&', ';']).filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} has no value"))?;
+        if value.contains('=') || pair.contains('+') {
+            return Err(format!("{pair:?} would be read as something else"));
+        }
+        let decode =
+            |text| percent_decode_str(text).decode_utf8().map(String::from).map_err(|e| e.to_string());
+        let (key, value) = (decode(key)?, Value::String(decode(value)?));
+        match parameters.remove(&key) {
+            None => parameters.insert(key, value),
+            Some(Value::Array(mut list)) => {
+                list.push(value);
+                parameters.insert(key, Value::Array(list))
+            }
+            Some(first) => parameters.insert(key, Value::Array(vec![first, value])),
+        };
+    }
+    Ok(parameters)
+}
+
+/// Reads the fields of an upload; the file has to be the last of them.
+fn multipart(seen: &Seen, content_type: &str) -> Result<Map<String, Value>, String> {
+    let boundary = content_type.split_once("boundary=").ok_or("no boundary")?.1;
+    let body: String = seen.body.iter().copied().map(char::from).collect();
+    let body = body.strip_suffix(&format!("\r\n--{boundary}--\r\n")).ok_or("no closing boundary")?;
+    let mut parameters = Map::new();
+    for part in format!("\r\n{body}").split(&format!("\r\n--{boundary}\r\n")).skip(1) {
+        if parameters.contains_key("filename") {
+            return Err("a field after the file".to_owned());
+        }
+        let (head, value) = part.split_once("\r\n\r\n").ok_or("a part without an empty line")?;
+        let name = head.split("name=\"").nth(1).and_then(|rest| rest.split('"').next()).ok_or("no name")?;
+        let filename = head.split("filename=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let value = filename.unwrap_or(value).to_owned();
+        parameters.insert(name.to_owned(), Value::String(value));
+    }
+    Ok(parameters)
+}
+
+/// What a request is to PVE: method, path and parameters.
+fn call(seen: &Seen) -> Result<(String, String, Map<String, Value>), String> {
+    let mut line = seen.line.split(' ');
+    let method = line.next().unwrap_or_default().to_owned();
+    let target = line.next().and_then(|target| target.strip_prefix("/api2/json")).ok_or("not the API")?;
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = percent_decode_str(path).decode_utf8().map_err(|error| error.to_string())?.into_owned();
+    let body = std::str::from_utf8(&seen.body);
+    let parameters = match (method.as_str(), seen.header("content-type")) {
+        ("GET" | "DELETE", None) if seen.body.is_empty() && seen.header("content-length").is_none() => {
+            form(query)?
+        }
+        ("POST" | "PUT", Some("application/x-www-form-urlencoded")) if query.is_empty() => {
+            form(body.map_err(|error| error.to_string())?)?
+        }
+        ("POST", Some(kind)) if query.is_empty() && kind.starts_with("multipart/form-data") => {
+            multipart(seen, kind)?
+        }
+        _ => return Err("parameters where PVE does not look for them".to_owned()),
+    };
+    Ok((method, path, parameters))
+}
+
+/// Whether a path fits a template.
+fn fits(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
+    template.len() == path.len()
+        && template.iter().zip(&path).all(|(want, have)| want.starts_with('{') || want == have)
+}
+
+fn judge(seen: &Seen) -> Result<(), String> {
+    let (method, path, parameters) = call(seen)?;
+    if let Some((_, _, known)) = BESIDES.iter().find(|(template, m, _)| *m == method && fits(template, &path))
+    {
+        let unknown: Vec<&String> = parameters.keys().filter(|key| !known.contains(&key.as_str())).collect();
+        return if unknown.is_empty() { Ok(()) } else { Err(format!("unknown: {unknown:?}")) };
+    }
+    match facts::judge(&method, &path, &parameters) {
+        Verdict::Accepted => Ok(()),
+        other => Err(format!("{method} {path} {parameters:?}: {other:?}")),
+    }
+}
+
+#[test]
+fn every_request_the_client_builds_is_one_pve_accepts() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (server, client) = runtime.block_on(pair(|_, _| data("null")));
+    let mut failed = BTreeMap::new();
+    for Entry { name, run } in all() {
+        // The same cases each time; new ones are for the nightly run (`PROPTEST_CASES`).
+        let mut runner = TestRunner::new_with_rng(
+            Config { cases: CASES, failure_persistence: None, ..Config::default() },
+            proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+        );
+        let outcome = runner.run(&args(), |args| {
+            std::mem::take(&mut *server.seen.lock().unwrap());
+            let result = runtime.block_on(run(client.clone(), args));
+            // The answer is `null`, which many do not take; only a refusal of the arguments is a fault.
+            if let Err(error) = result
+                && error.kind() == ErrorKind::Parameter
+            {
+                return Err(TestCaseError::fail(format!("refused by the client: {error}")));
+            }
+            let seen = server.seen();
+            if seen.is_empty() {
+                return Err(TestCaseError::fail("no request was sent"));
+            }
+            seen.iter().try_for_each(|seen| judge(seen).map_err(TestCaseError::fail))
+        });
+        if let Err(TestError::Fail(why, args)) = outcome {
+            failed.insert(*name, format!("{why}\nwith {args:?}"));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn a_mutation_is_sent_once_whatever_becomes_of_it() {
+    use crate::support::{Answer, http};
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // Each answer that could tempt a client to send once more.
+    let answers = [
+        Answer::Cut(Vec::new()),
+        Answer::Cut(b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n{".to_vec()),
+        Answer::Close(http("500 can't lock file '/var/lock/x' - got timeout", "")),
+        Answer::Close(http("596 Connection timed out", "")),
+        Answer::Close(http("503 Service Unavailable", "")),
+    ];
+    let mut values = TestRunner::deterministic();
+    for answer in answers {
+        let (server, client) = runtime.block_on(pair(move |_, _| answer.clone()));
+        for Entry { name, run } in MUTATIONS {
+            let before = server.seen().len();
+            let args = proptest::strategy::ValueTree::current(
+                &proptest::strategy::Strategy::new_tree(&args(), &mut values).unwrap(),
+            );
+            let result = runtime.block_on(run(client.clone(), args));
+            assert!(result.is_err(), "{name}");
+            assert_eq!(server.seen().len() - before, 1, "{name}: {result:?}");
+        }
+    }
+}
+
+/// The names of the `pub async fn`s in `impl Client` blocks of the crate.
+fn methods_of_the_client(dir: &Path, into: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            methods_of_the_client(&path, into);
+            continue;
+        }
+        let mut inside = false;
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            if !line.starts_with([' ', '}', '#', '/']) && !line.is_empty() || line.starts_with('}') {
+                inside = line == "impl Client {";
+            }
+            if let Some(rest) = line.strip_prefix("    pub async fn ").filter(|_| inside) {
+                into.insert(rest.split(['(', '<']).next().unwrap().to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_method_is_without_an_entry() {
+    let mut found = BTreeSet::new();
+    methods_of_the_client(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    let listed: BTreeSet<String> = all().map(|entry| entry.name.to_owned()).collect();
+    assert_eq!(listed.len(), all().count(), "an entry is there twice");
+    assert!(found.len() > 100, "{found:?}");
+    let missing: Vec<_> = found.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "without an entry: {missing:?}; no method: {gone:?}");
+}
+
+#[test]
+fn every_method_is_in_the_readme() {
+    let readme = include_str!("../../README.md");
+    let missing: Vec<_> = all()
+        .filter(|entry| !readme.contains(&format!("`{}`", entry.name)))
+        .map(|entry| entry.name)
+        .collect();
+    assert!(missing.is_empty(), "add to the table of README.md: {missing:?}");
+}
+
+#[test]
+fn the_endpoints_besides_are_as_in_pves_description() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pve-9.2-api.json");
+    let Ok(text) = std::fs::read_to_string(&file) else {
+        println!("not applicable: no description of PVE's API at {}", file.display());
+        return;
+    };
+    let api: Value = serde_json::from_str(&text).unwrap();
+    for (template, method, known) in BESIDES {
+        let described = &api["paths"][template][method]["parameters"]["properties"];
+        let mut names: Vec<&str> = described.as_object().unwrap().keys().map(String::as_str).collect();
+        names.retain(|name| *name != "node");
+        assert_eq!(names, known, "{method} {template}");
+    }
+}
