@@ -140,7 +140,8 @@ fn check(
     }
 }
 
-async fn every_field_every_way(all: Vec<Given>) -> usize {
+/// Makes every field odd in `ways` ways, other ones from field to field.
+async fn every_field(all: Vec<Given>, ways: usize) -> usize {
     let bench = Bench::start().await;
     let mut tried = 0;
     for given in &all {
@@ -153,7 +154,8 @@ async fn every_field_every_way(all: Vec<Given>) -> usize {
             for field in row.as_object().unwrap().keys() {
                 let mut odd = given.data.clone();
                 odd[index][field] = Value::String(MARK.to_owned());
-                let mut texts: Vec<String> = ODD.iter().map(|value| with(&odd, value)).collect();
+                let mut texts: Vec<String> =
+                    ODD.iter().cycle().skip(tried).take(ways).map(|value| with(&odd, value)).collect();
                 odd[index].as_object_mut().unwrap().remove(field);
                 texts.push(odd.to_string());
                 for data in texts {
@@ -180,7 +182,7 @@ async fn every_field_every_way(all: Vec<Given>) -> usize {
 
 #[tokio::test]
 async fn px_06_an_odd_field_never_loses_an_entry_of_any_list() {
-    let tried = every_field_every_way(fixtures()).await;
+    let tried = every_field(fixtures(), ODD.len()).await;
     assert!(tried > 2000, "{tried}");
 }
 
@@ -190,9 +192,9 @@ async fn px_06_an_odd_field_never_loses_an_entry_of_a_recorded_list() {
     if recordings.is_empty() {
         return;
     }
-    let tried = every_field_every_way(recordings).await;
+    let tried = every_field(recordings, 3).await;
     println!("{tried} answers");
-    assert!(tried > 5000, "{tried}");
+    assert!(tried > 2000, "{tried}");
 }
 
 #[tokio::test]

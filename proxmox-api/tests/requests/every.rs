@@ -113,6 +113,50 @@ fn judge(seen: &Seen) -> Result<(), String> {
 }
 
 #[test]
+fn what_pve_refuses_is_told_from_what_it_takes() {
+    let seen = |line: &str, headers: &[&str], body: &str| Seen {
+        line: format!("{line} HTTP/1.1"),
+        headers: headers.iter().map(|line| (*line).to_owned()).collect(),
+        body: body.as_bytes().to_vec(),
+        connection: 0,
+    };
+    let post = |path: &str, body: &str| {
+        let form = ["content-type: application/x-www-form-urlencoded"];
+        judge(&seen(&format!("POST /api2/json{path}"), &form, body))
+    };
+    let clone = "/nodes/pve1/qemu/100/clone";
+    post(clone, "newid=101&full=1&name=a.b").unwrap();
+    for odd in [
+        "",
+        "newid=99",
+        "newid=101&full=true",
+        "newid=101&hostname=a",
+        "newid=101&name=a_b",
+        "newid=101&format=qed",
+        "newid=101&description=a+b",
+        "newid=101&description=a=b",
+        "newid=101&newid=102",
+        "newid=101&snapname=x",
+        "newid=101&vmid=102",
+    ] {
+        assert!(post(clone, odd).is_err(), "{odd}");
+    }
+    assert!(post("/nodes/pve1/qemu/100/clones", "newid=101").is_err());
+    assert!(post("/nodes/pve1/lxc/100/clone", "newid=101&name=a").is_err());
+    assert!(post("/nodes/pve1/lxc/100/status/reset", "").is_err());
+    assert!(
+        post("/cluster/ha/rules", "rule=r1&type=node-affinity&resources=vm:100&affinity=positive").is_err()
+    );
+    assert!(judge(&seen("DELETE /api2/json/nodes/pve1/qemu/100?purge=1", &[], "")).is_ok());
+    assert!(judge(&seen("DELETE /api2/json/nodes/pve1/qemu/100?force=1", &[], "")).is_err());
+    assert!(
+        judge(&seen("DELETE /api2/json/nodes/pve1/qemu/100", &["content-length: 7"], "purge=1")).is_err()
+    );
+    assert!(judge(&seen("GET /api2/json/nodes/pve1/config?x=1", &[], "")).is_err());
+    assert!(judge(&seen("GET /version", &[], "")).is_err());
+}
+
+#[test]
 fn every_request_the_client_builds_is_one_pve_accepts() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (server, client) = runtime.block_on(pair(|_, _| data("null")));
