@@ -1,11 +1,9 @@
-//! Serialisable descriptions, for `whoami` and for explaining a decision.
+//! Serialisable descriptions of principals and policies.
 
 use serde::Serialize;
 
-use crate::decide::{Lift, Permit};
-use crate::denial::{Denial, DenialKind};
 use crate::facts::GuestFacts;
-use crate::principal::{ActorKind, Channel, Principal};
+use crate::principal::{ActorKind, Channel, Principal, Provenance};
 use crate::protection::Protection;
 
 /// What a principal may do, in the words of the token file. Holds no secret and no hash.
@@ -27,6 +25,9 @@ pub struct PrincipalView {
     pub devices: Vec<String>,
     /// Guests and tiers, or null: no guest at all.
     pub grant: Option<GrantView>,
+    /// Where the token comes from; absent when its entry says nothing.
+    #[serde(skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
     /// Whether it is a person's own token, so that it can approve what someone else planned.
     pub can_approve: bool,
 }
@@ -55,6 +56,7 @@ impl Principal {
                 guests: grant.guests().iter().map(ToString::to_string).collect(),
                 actions: grant.actions().iter().map(|tier| tier.as_str()).collect(),
             }),
+            provenance: self.provenance.clone(),
             can_approve: self.channel == Channel::Bearer && self.actor == Some(ActorKind::Human),
         }
     }
@@ -74,46 +76,5 @@ impl Protection {
     pub fn describe(&self, facts: &GuestFacts) -> ProtectionView {
         let causes: Vec<String> = self.causes(facts).iter().map(ToString::to_string).collect();
         ProtectionView { protected: !causes.is_empty(), causes }
-    }
-}
-
-/// A decision with all its reasons. For the operator: it holds what a caller must not learn.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Explanation {
-    /// Whether it was allowed.
-    pub allowed: bool,
-    /// The kind of refusal.
-    pub denied: Option<DenialKind>,
-    /// The code of the refusal.
-    pub code: Option<&'static str>,
-    /// What the caller is told.
-    pub message: Option<String>,
-    /// Every step on the way to the permit, or the one that refused.
-    pub reasons: Vec<String>,
-    /// What lifted the guest's protection.
-    pub lift: Option<String>,
-}
-
-impl Explanation {
-    /// Explains a decision.
-    pub fn of(decision: &Result<Permit, Denial>) -> Explanation {
-        match decision {
-            Ok(permit) => Explanation {
-                allowed: true,
-                denied: None,
-                code: None,
-                message: None,
-                reasons: permit.reasons().iter().map(ToString::to_string).collect(),
-                lift: permit.lift().map(Lift::to_string),
-            },
-            Err(denial) => Explanation {
-                allowed: false,
-                denied: Some(denial.kind()),
-                code: Some(denial.code()),
-                message: Some(denial.public_message().to_owned()),
-                reasons: vec![denial.audit_detail().to_owned()],
-                lift: None,
-            },
-        }
     }
 }

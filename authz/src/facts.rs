@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -130,13 +131,42 @@ pub struct GuestFacts {
 impl GuestFacts {
     /// The tags, provided that every one of them is a tag PVE could have stored.
     ///
-    /// A list with one garbled entry may be missing another, so it counts as unreadable. Empty entries
-    /// (a trailing separator) are skipped.
-    pub(crate) fn readable_tags(&self) -> Option<impl Iterator<Item = &str>> {
+    /// A list with one garbled entry may be missing another, so it counts as unreadable. Empty entries (a
+    /// trailing separator) are let through; no selector and no protected tag is empty.
+    pub(crate) fn readable_tags(&self) -> Option<&[String]> {
         let tags = self.tags.as_ref()?;
-        tags.iter()
-            .all(|tag| tag.is_empty() || crate::names::is_tag(tag))
-            .then(|| tags.iter().map(String::as_str).filter(|tag| !tag.is_empty()))
+        tags.iter().all(|tag| tag.is_empty() || crate::names::is_tag(tag)).then_some(tags)
+    }
+}
+
+/// Facts as a caller holds them: borrowed, or shared already.
+///
+/// A [`Permit`](crate::Permit) keeps the facts it was decided on. Shared ones cost it nothing; borrowed
+/// ones are copied, once the decision is to allow.
+pub trait FactsSource {
+    /// The facts.
+    fn facts(&self) -> &GuestFacts;
+    /// The facts, to be kept.
+    fn share(self) -> Arc<GuestFacts>;
+}
+
+impl FactsSource for &GuestFacts {
+    fn facts(&self) -> &GuestFacts {
+        self
+    }
+
+    fn share(self) -> Arc<GuestFacts> {
+        Arc::new(self.clone())
+    }
+}
+
+impl FactsSource for &Arc<GuestFacts> {
+    fn facts(&self) -> &GuestFacts {
+        self
+    }
+
+    fn share(self) -> Arc<GuestFacts> {
+        Arc::clone(self)
     }
 }
 

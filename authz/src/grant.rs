@@ -80,7 +80,7 @@ impl Selector {
         match self {
             Selector::Any => true,
             Selector::Vmids { .. } => self.matches_new(facts.vmid),
-            Selector::Tag(tag) => facts.readable_tags().is_some_and(|mut tags| tags.any(|t| t == tag)),
+            Selector::Tag(tag) => facts.readable_tags().is_some_and(|tags| tags.contains(tag)),
             Selector::Pool(pool) => matches!(facts.pool.as_ref(), Some(Some(p)) if p == pool),
         }
     }
@@ -181,14 +181,14 @@ impl Grant {
         self.actions
     }
 
-    /// The first selector that matches the guest.
-    pub fn selects(&self, facts: &GuestFacts) -> Option<&Selector> {
-        self.guests.iter().find(|selector| selector.matches(facts))
+    /// The first selector that matches the guest: its place in [`Grant::guests`].
+    pub fn selects(&self, facts: &GuestFacts) -> Option<usize> {
+        self.guests.iter().position(|selector| selector.matches(facts))
     }
 
-    /// The first selector that matches a number no guest has yet.
-    pub fn selects_new(&self, vmid: Vmid) -> Option<&Selector> {
-        self.guests.iter().find(|selector| selector.matches_new(vmid))
+    /// The first selector that matches a number no guest has yet: its place in [`Grant::guests`].
+    pub fn selects_new(&self, vmid: Vmid) -> Option<usize> {
+        self.guests.iter().position(|selector| selector.matches_new(vmid))
     }
 
     /// Whether the list holds `*` itself. A range over every number does not count.

@@ -18,10 +18,12 @@
 mod decide;
 mod denial;
 mod describe;
+mod explain;
 mod facts;
 mod grant;
 pub mod json;
 mod names;
+mod permit;
 mod principal;
 mod protection;
 mod scope;
@@ -30,16 +32,18 @@ pub mod token;
 mod waiver;
 
 pub use decide::{
-    Admitted, ApprovalFacts, ApprovalPermit, Lift, Overrides, Permit, Reason, WaiverUse, admit, decide,
-    decide_approval, decide_new_guest, permit_cluster_write, permit_unaddressed,
+    ApprovalFacts, ApprovalPermit, Overrides, admit, decide, decide_approval, decide_new_guest,
+    permit_cluster_write, permit_unaddressed,
 };
 pub use denial::{Denial, DenialKind, GUEST_REFUSED};
-pub use describe::{Explanation, GrantView, PrincipalView, ProtectionView};
-pub use facts::{GuestFacts, GuestKind, Known, Vmid, VmidError};
+pub use describe::{GrantView, PrincipalView, ProtectionView};
+pub use explain::{Asked, Check, CheckReport, CheckResult, Decision, Question, RuleView};
+pub use facts::{FactsSource, GuestFacts, GuestKind, Known, Vmid, VmidError};
 pub use grant::{Grant, Selector, SelectorError, TierSet};
 pub use json::{FileProblem, Warning};
-pub use names::escape_untrusted;
-pub use principal::{ActorKind, Channel, Principal};
+pub use names::{RESERVED_NAMES, escape_untrusted};
+pub use permit::{Admitted, Lift, Permit, Reason};
+pub use principal::{ActorKind, Channel, Principal, Provenance};
 pub use protection::{Protection, ProtectionCause, ProtectionError};
 pub use scope::{Scope, Tier, TierError, ToolRule};
 pub use token::{

@@ -49,6 +49,15 @@ pub(crate) fn name_fault(text: &str) -> Option<&'static str> {
     None
 }
 
+/// Token names that stand for callers without a token, in audit records and in refusals. No entry may have
+/// one: it would pass for them.
+pub const RESERVED_NAMES: [&str; 2] = ["anonymous", "stdio"];
+
+/// Whether `text` is one of [`RESERVED_NAMES`], in any case.
+pub(crate) fn is_reserved(text: &str) -> bool {
+    RESERVED_NAMES.iter().any(|name| same_person(name, text))
+}
+
 /// Whether two names mean one person: compared without regard to case.
 pub(crate) fn same_person(left: &str, right: &str) -> bool {
     fold(left).eq(fold(right))
@@ -57,6 +66,39 @@ pub(crate) fn same_person(left: &str, right: &str) -> bool {
 /// Upper then lower, so that letters with several lower-case forms (`ß`, `ς`) fold together.
 fn fold(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+}
+
+/// A short text that is kept without asking for memory; only a longer one is allocated.
+#[derive(Debug, Clone)]
+pub(crate) enum ShortText {
+    Inline { bytes: [u8; SHORT], len: u8 },
+    Long(Box<str>),
+}
+
+/// Long enough for the cluster names that people choose.
+const SHORT: usize = 62;
+
+impl ShortText {
+    pub(crate) fn new(text: &str) -> ShortText {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(start), Ok(len)) => {
+                start.copy_from_slice(text.as_bytes());
+                ShortText::Inline { bytes, len }
+            }
+            _ => ShortText::Long(text.into()),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            // INVARIANT: the bytes came from a `str` of this length.
+            ShortText::Inline { bytes, len } => {
+                std::str::from_utf8(bytes.get(..usize::from(*len)).unwrap_or_default()).unwrap_or_default()
+            }
+            ShortText::Long(text) => text,
+        }
+    }
 }
 
 /// Shows untrusted text on one line: control, invisible and direction-changing characters become
@@ -135,6 +177,25 @@ mod tests {
             assert!(name_fault(name).is_some(), "{name:?}");
         }
         assert!(name_fault(&"a".repeat(MAX_NAME + 1)).is_some());
+    }
+
+    #[test]
+    fn short_and_long_texts_read_back() {
+        for text in ["", "pve3", "é", &"x".repeat(SHORT), &"x".repeat(SHORT + 1), &"é".repeat(200)] {
+            let kept = ShortText::new(text);
+            assert_eq!(kept.as_str(), text);
+            assert_eq!(matches!(kept, ShortText::Inline { .. }), text.len() <= SHORT, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_callers_without_a_token_are_reserved_in_any_case() {
+        for name in ["anonymous", "stdio", "Anonymous", "STDIO"] {
+            assert!(is_reserved(name), "{name}");
+        }
+        for name in ["anonymous2", "std", "stdio-ops", ""] {
+            assert!(!is_reserved(name), "{name}");
+        }
     }
 
     #[test]

@@ -41,6 +41,28 @@ pub enum Channel {
     Anonymous,
 }
 
+/// Where a token comes from, in the words of whoever wrote the entry. Grants nothing; it is for the audit,
+/// which may tell it apart from what a client claims about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Provenance {
+    /// Who runs the model behind the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// What kind of provider that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_tier: Option<String>,
+    /// For whom the holder acts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
+}
+
+impl Provenance {
+    /// Whether the entry says nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Provenance::default()
+    }
+}
+
 /// One caller's rights, as the token file gives them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
@@ -52,6 +74,7 @@ pub struct Principal {
     pub(crate) clusters: Scope,
     pub(crate) tools: Scope,
     pub(crate) channel: Channel,
+    pub(crate) provenance: Provenance,
 }
 
 impl Principal {
@@ -77,6 +100,7 @@ impl Principal {
             clusters: Scope::any(),
             tools: Scope::any(),
             channel,
+            provenance: Provenance::default(),
         }
     }
 
@@ -127,6 +151,11 @@ impl Principal {
         self.channel
     }
 
+    /// Where the token comes from, as far as its entry says.
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
     /// Whether the token has run out: true from the very instant of its expiry on.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
@@ -140,7 +169,7 @@ impl Principal {
     /// [`DenialKind::ToolOutOfScope`](crate::DenialKind::ToolOutOfScope).
     pub fn may_use(&self, rule: &ToolRule, now: Timestamp) -> Result<(), Denial> {
         self.require_valid(now)?;
-        if self.tools.reaches(rule) { Ok(()) } else { Err(Denial::tool_out_of_scope(self, rule)) }
+        self.require_tool(rule)
     }
 
     /// Whether the cluster is in the token's scope. Compared byte for byte.
@@ -171,6 +200,10 @@ impl Principal {
     /// holds `*` and the tier read.
     pub fn unrestricted_guests(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.is_unrestricted() && grant.actions().holds(Tier::Read))
+    }
+
+    pub(crate) fn require_tool(&self, rule: &ToolRule) -> Result<(), Denial> {
+        if self.tools.reaches(rule) { Ok(()) } else { Err(Denial::tool_out_of_scope(self, rule)) }
     }
 
     pub(crate) fn require_valid(&self, now: Timestamp) -> Result<(), Denial> {

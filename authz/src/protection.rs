@@ -90,26 +90,103 @@ impl Protection {
 
     /// Why the guest is protected; empty when it is not. In a fixed order.
     pub fn causes(&self, facts: &GuestFacts) -> Vec<ProtectionCause> {
-        let mut causes = Vec::new();
-        if self.vmids.contains(&facts.vmid) {
-            causes.push(ProtectionCause::Vmid);
-        }
+        self.hits(facts).words(facts)
+    }
+
+    /// What protects the guest, without words for it and without allocating.
+    pub(crate) fn hits(&self, facts: &GuestFacts) -> Hits {
+        let mut hits = Hits { vmid: self.vmids.contains(&facts.vmid), ..Hits::default() };
         match facts.readable_tags() {
-            None => causes.push(ProtectionCause::TagsUnreadable),
+            None => hits.tags_unreadable = true,
             Some(tags) => {
-                // Sorted, so that the order PVE lists tags in never shows.
-                let hits: BTreeSet<String> =
-                    tags.map(str::to_ascii_lowercase).filter(|tag| self.tags.contains(tag)).collect();
-                causes.extend(hits.into_iter().map(ProtectionCause::Tag));
+                for (place, _) in tags.iter().enumerate().filter(|(_, tag)| self.protects_tag(tag)) {
+                    hits.tags.add(place);
+                }
             }
         }
         match facts.protection.as_ref() {
-            None => causes.push(ProtectionCause::PveFlagUnreadable),
-            Some(true) => causes.push(ProtectionCause::PveFlag),
-            Some(false) => {}
+            None => hits.flag_unreadable = true,
+            Some(flag) => hits.flag = *flag,
+        }
+        hits
+    }
+
+    fn protects_tag(&self, tag: &str) -> bool {
+        self.tags.iter().any(|protected| protected.eq_ignore_ascii_case(tag))
+    }
+}
+
+/// What protects one guest. Small and copied, so that a decision that allows needs no memory; the words
+/// are made from it and the facts when somebody asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Hits {
+    vmid: bool,
+    tags: Places,
+    tags_unreadable: bool,
+    flag: bool,
+    flag_unreadable: bool,
+}
+
+impl Hits {
+    /// Whether nothing protects the guest.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Hits::default()
+    }
+
+    /// The causes; `facts` are the ones the hits were found in.
+    pub(crate) fn words(&self, facts: &GuestFacts) -> Vec<ProtectionCause> {
+        let mut causes = Vec::new();
+        if self.vmid {
+            causes.push(ProtectionCause::Vmid);
+        }
+        if self.tags_unreadable {
+            causes.push(ProtectionCause::TagsUnreadable);
+        }
+        let tags = facts.tags.as_ref().map(Vec::as_slice).unwrap_or_default();
+        // Sorted, so that the order PVE lists tags in never shows.
+        let hits: BTreeSet<String> = tags
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| self.tags.holds(*place))
+            .map(|(_, tag)| tag.to_ascii_lowercase())
+            .collect();
+        causes.extend(hits.into_iter().map(ProtectionCause::Tag));
+        if self.flag_unreadable {
+            causes.push(ProtectionCause::PveFlagUnreadable);
+        }
+        if self.flag {
+            causes.push(ProtectionCause::PveFlag);
         }
         causes
     }
+}
+
+/// A set of places in a list: all of the first 64, and the first one after them. What protects is never
+/// lost; of a guest with more than 64 tags only some words may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Places {
+    low: u64,
+    next: Option<usize>,
+}
+
+impl Places {
+    fn add(&mut self, place: usize) {
+        match bit(place) {
+            Some(bit) => self.low |= bit,
+            None => self.next = self.next.or(Some(place)),
+        }
+    }
+
+    fn holds(&self, place: usize) -> bool {
+        match bit(place) {
+            Some(bit) => self.low & bit != 0,
+            None => self.next == Some(place),
+        }
+    }
+}
+
+fn bit(place: usize) -> Option<u64> {
+    u32::try_from(place).ok().and_then(|place| 1_u64.checked_shl(place))
 }
 
 impl Default for Protection {

@@ -3,6 +3,7 @@
 //! A waiver lifts protection and nothing else. It never stands in for the second person.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -64,6 +65,7 @@ impl Waiver {
         self.principal.as_deref()
     }
 
+    /// Whether it covers this operation, planned by this token, at this instant; or why not.
     fn covers(&self, op: &str, planner: &str, now: Timestamp) -> Result<(), &'static str> {
         if now >= self.until {
             Err("it has expired")
@@ -81,7 +83,8 @@ impl Waiver {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WaiverSet {
     // Per guest the one that runs longest first, so that which of two is used never depends on file order.
-    by_guest: BTreeMap<(String, Vmid), Vec<Waiver>>,
+    // Shared, so that a permit can keep the one that was used.
+    by_cluster: BTreeMap<String, BTreeMap<Vmid, Vec<Arc<Waiver>>>>,
 }
 
 impl WaiverSet {
@@ -110,8 +113,8 @@ impl WaiverSet {
     }
 
     /// Every waiver, by cluster, guest and end.
-    pub fn iter(&self) -> impl Iterator<Item = &Waiver> {
-        self.by_guest.values().flatten()
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Waiver>> {
+        self.by_cluster.values().flat_map(BTreeMap::values).flatten()
     }
 
     /// The waiver that covers this operation on this guest, planned by this token, at this instant.
@@ -122,7 +125,7 @@ impl WaiverSet {
         op: &str,
         planner: &str,
         now: Timestamp,
-    ) -> Option<&Waiver> {
+    ) -> Option<&Arc<Waiver>> {
         self.for_guest(cluster, vmid).iter().find(|waiver| waiver.covers(op, planner, now).is_ok())
     }
 
@@ -138,12 +141,12 @@ impl WaiverSet {
         self.for_guest(cluster, vmid).iter().find_map(|waiver| waiver.covers(op, planner, now).err())
     }
 
-    fn for_guest(&self, cluster: &str, vmid: Vmid) -> &[Waiver] {
-        // Most servers have no waivers at all; do not build a key for them.
-        if self.by_guest.is_empty() {
-            return &[];
-        }
-        self.by_guest.get(&(cluster.to_owned(), vmid)).map(Vec::as_slice).unwrap_or_default()
+    fn for_guest(&self, cluster: &str, vmid: Vmid) -> &[Arc<Waiver>] {
+        self.by_cluster
+            .get(cluster)
+            .and_then(|guests| guests.get(&vmid))
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 }
 
@@ -151,9 +154,10 @@ impl FromIterator<Waiver> for WaiverSet {
     fn from_iter<I: IntoIterator<Item = Waiver>>(waivers: I) -> Self {
         let mut set = WaiverSet::default();
         for waiver in waivers {
-            set.by_guest.entry((waiver.cluster.clone(), waiver.vmid)).or_default().push(waiver);
+            let guests = set.by_cluster.entry(waiver.cluster.clone()).or_default();
+            guests.entry(waiver.vmid).or_default().push(Arc::new(waiver));
         }
-        for waivers in set.by_guest.values_mut() {
+        for waivers in set.by_cluster.values_mut().flat_map(BTreeMap::values_mut) {
             waivers.sort_by(|a, b| b.cmp(a));
         }
         set

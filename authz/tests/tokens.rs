@@ -107,7 +107,7 @@ fn tk_07_every_problem_of_a_file_is_reported_with_its_place() {
             "5:82 $.tokens.a.tools must name something: a token that reaches nothing is a mistake".to_owned(),
             "5:112 $.tokens.a.tols the field `tols` is unknown; expected one of `hash`, `digest`, `id`, `grant`, \
              `tools`, `devices`, `person`, `actor_type`, `expires`, `expires_at`, `comment`, `created_at`, \
-             `provider_tier`, `on_behalf_of`, `provenance`, `provider`"
+             `provenance`, `provider`, `provider_tier`, `on_behalf_of`"
                 .to_owned(),
             r#"6:13 $.tokens["b\u{a}c"] a token's name must not hold control characters"#.to_owned(),
             r#"6:22 $.tokens["b\u{a}c"].hash the entry at $.tokens.a.hash has the same hash; each needs its own"#.to_owned(),
@@ -138,6 +138,43 @@ fn tk_07_every_problem_of_a_file_is_reported_with_its_place() {
             "9:102 $.tokens.e.person a person's name must not hold control characters".to_owned(),
         ]
     );
+}
+
+#[test]
+fn tk_07_no_entry_has_the_name_of_callers_without_a_token() {
+    for name in ["anonymous", "stdio", "Anonymous", "STDIO"] {
+        let found = problems(&token_file(&[(name, json!({}))]));
+        assert_eq!((found.len(), found[0].path.clone()), (1, format!("$.tokens.{name}")));
+        assert!(found[0].message.contains("callers without a token"), "{found:?}");
+        let hash = sha256_entry(&bearer(0));
+        let array =
+            json!({"version": 1, "tokens": [{"name": name, "hash": hash, "tools": ["*"], "devices": ["*"]}]});
+        assert_eq!(problems(&array.to_string()).len(), 1, "{name}");
+    }
+    assert!(TokenTable::parse(token_file(&[("stdio-ops", json!({}))]).as_bytes()).is_ok());
+}
+
+#[test]
+fn where_a_token_comes_from_is_kept_for_the_audit_and_cannot_mislead() {
+    let fields =
+        json!({"provider": "local", "provider_tier": "private\u{1b}[2J", "on_behalf_of": "dev@example.org"});
+    let provenance = principal("a", fields).provenance().clone();
+    assert_eq!(provenance.provider.as_deref(), Some("local"));
+    assert_eq!(provenance.provider_tier.as_deref(), Some("private\\u{1b}[2J"));
+    assert_eq!(provenance.on_behalf_of.as_deref(), Some("dev@example.org"));
+    assert!(!provenance.is_empty() && principal("a", json!({})).provenance().is_empty());
+    for (field, value) in [
+        ("provider", json!(1)),
+        ("provider", json!("ü".repeat(201))),
+        ("on_behalf_of", json!(["x"])),
+        ("provider_tier", json!({})),
+        ("comment", json!(1)),
+        ("created_at", json!([])),
+    ] {
+        let found = problems(&token_file(&[("a", json!({field: value}))]));
+        assert_eq!(found[0].path, format!("$.tokens.a.{field}"), "{value}");
+    }
+    assert!(TokenTable::parse(token_file(&[("a", json!({"provider": "ü".repeat(200)}))]).as_bytes()).is_ok());
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub enum Freshness {
 pub struct Guest {
     /// Where PVE has it: node, kind and vmid.
     pub at: GuestRef,
-    /// What authorization decides on.
-    pub facts: GuestFacts,
+    /// What authorization decides on. Shared, so that a permit can keep it without a copy.
+    pub facts: Arc<GuestFacts>,
     /// PVE's status word: `running`, `stopped`, `unknown`, …
     pub status: String,
     /// Whether it is a template.
@@ -201,16 +201,18 @@ impl Resolver {
     /// Reads the configuration for the facts that the listing lacks. What cannot be read stays unreadable, and unreadable
     /// means protected.
     async fn read_config(&self, cluster: &Cluster, guest: &mut Guest) {
-        match cluster.client.guest_config(&guest.at).await {
+        let config = cluster.client.guest_config(&guest.at).await;
+        let facts = Arc::make_mut(&mut guest.facts);
+        match config {
             Ok(config) => {
-                guest.facts.tags = known_tags(&config.tags());
-                guest.facts.protection = known(config.protection().or_default(false));
+                facts.tags = known_tags(&config.tags());
+                facts.protection = known(config.protection().or_default(false));
                 guest.config = Some(config);
             }
             Err(error) => {
-                tracing::warn!(cluster = %cluster.name, vmid = guest.vmid(), error = %error, "guest configuration unreadable, treated as protected");
-                guest.facts.tags = Known::Unreadable;
-                guest.facts.protection = Known::Unreadable;
+                tracing::warn!(cluster = %cluster.name, vmid = facts.vmid.value(), error = %error, "guest configuration unreadable, treated as protected");
+                facts.tags = Known::Unreadable;
+                facts.protection = Known::Unreadable;
             }
         }
     }
@@ -243,7 +245,7 @@ pub fn guest_of_row(cluster: &str, row: &Resource) -> Option<Guest> {
     };
     Some(Guest {
         at,
-        facts,
+        facts: Arc::new(facts),
         status: row.status.clone().unwrap_or_else(|| "unknown".to_owned()),
         template: row.template.value().copied().unwrap_or(false),
         config: None,

@@ -10,8 +10,8 @@ use super::format::{Form, TokenRefusal, is_id, parse};
 use super::verify::{Argon2Candidate, Argon2Hash, Hash, sha256_of};
 use crate::grant::{Grant, Selector, TierSet};
 use crate::json::{At, Document, Fields, FileProblem, Findings, Warning};
-use crate::names::{escape_untrusted, is_scope_word, name_fault};
-use crate::principal::{ActorKind, Channel, Principal};
+use crate::names::{escape_untrusted, is_reserved, is_scope_word, name_fault};
+use crate::principal::{ActorKind, Channel, Principal, Provenance};
 use crate::scope::{Scope, Tier};
 use crate::time::parse_rfc3339;
 
@@ -189,7 +189,7 @@ impl EntryReader {
         let person = fields.optional("person").map(|at| read_name(&at, "a person's name", findings));
         let actor = fields.optional("actor_type").map(|at| read_actor(&at, findings));
         let expires = read_expires(&mut fields, findings);
-        read_provenance(&mut fields, actor, findings);
+        let provenance = read_provenance(&mut fields, actor, findings);
         fields.finish(findings);
 
         let (Some(name), Some(hash), Some(id), Some(tools), Some(clusters)) =
@@ -207,6 +207,7 @@ impl EntryReader {
             clusters,
             tools,
             channel: Channel::Bearer,
+            provenance,
             name,
         });
         self.file(principal, hash, id, at, findings);
@@ -254,6 +255,13 @@ impl EntryReader {
                 key.to_owned()
             }
         };
+        if is_reserved(&name) {
+            findings.problem(
+                at,
+                format!("`{name}` is the name of callers without a token; give this entry another"),
+            );
+            return None;
+        }
         unique(&mut self.names, &name, at, "name", findings)?;
         Some(name)
     }
@@ -421,20 +429,26 @@ fn read_expires(fields: &mut Fields<'_>, findings: &mut Findings<'_>) -> Option<
     }
 }
 
-/// Fields that say where a token comes from. They grant nothing, so they are only checked for type.
+/// Fields that say where a token comes from. They grant nothing.
 fn read_provenance(
     fields: &mut Fields<'_>,
     actor: Option<Option<Option<ActorKind>>>,
     findings: &mut Findings<'_>,
-) {
-    for name in ["comment", "created_at", "provider_tier", "on_behalf_of"] {
+) -> Provenance {
+    for name in ["comment", "created_at"] {
         if let Some(at) = fields.optional(name) {
             at.text(findings);
         }
     }
+    // Whatever shape another server of the family gave it.
     fields.optional("provenance");
-    if let Some(at) = fields.optional("provider")
-        && at.text(findings).is_some()
+    let provider = fields.optional("provider");
+    let provenance = Provenance {
+        provider: provider.as_ref().and_then(|at| read_origin(at, findings)),
+        provider_tier: fields.optional("provider_tier").and_then(|at| read_origin(&at, findings)),
+        on_behalf_of: fields.optional("on_behalf_of").and_then(|at| read_origin(&at, findings)),
+    };
+    if let Some(at) = provider
         && actor == Some(Some(Some(ActorKind::Human)))
     {
         findings.problem(
@@ -442,4 +456,17 @@ fn read_provenance(
             "a token of `actor_type: human` cannot have a model `provider`; take one of them out",
         );
     }
+    provenance
 }
+
+/// A text that audit records carry, so one that cannot mislead whoever reads them.
+fn read_origin(at: &At<'_>, findings: &mut Findings<'_>) -> Option<String> {
+    let text = at.text(findings)?;
+    if text.chars().count() > MAX_ORIGIN {
+        findings.problem(at, format!("must not be longer than {MAX_ORIGIN} characters"));
+    }
+    Some(escape_untrusted(text, MAX_ORIGIN))
+}
+
+/// The longest `provider`, `provider_tier` or `on_behalf_of` accepted, in characters.
+const MAX_ORIGIN: usize = 200;

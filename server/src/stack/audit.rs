@@ -166,6 +166,20 @@ pub(crate) fn record_of(context: &CallContext, event: Event, tool: &str, tier: T
     if let Some(protection) = facts.protection {
         record = record.detail("protection", protection);
     }
+    if let Some(reasons) = facts.reasons {
+        record = record.detail("reasons", reasons);
+    }
+    // The token file vouches for these; what a client says about itself is never mixed with them.
+    let provenance = caller.principal.provenance();
+    for (key, value) in [
+        ("token_provider", &provenance.provider),
+        ("token_provider_tier", &provenance.provider_tier),
+        ("token_on_behalf_of", &provenance.on_behalf_of),
+    ] {
+        if let Some(value) = value {
+            record = record.detail(key, value.clone());
+        }
+    }
     if let Some(upid) = facts.upid {
         record = record.upid(upid);
     }

@@ -85,6 +85,8 @@ pub struct Facts {
     pub vmid: Option<u32>,
     /// Whether the guest was found protected, and by what it was lifted if it was.
     pub protection: Option<String>,
+    /// Why a mutation was allowed: every step of the decision.
+    pub reasons: Option<String>,
     /// The task a mutation started.
     pub upid: Option<String>,
     /// The change set concerned.

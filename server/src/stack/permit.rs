@@ -37,8 +37,16 @@ impl Step<Admitted> for Decide {
             (_, Some(cluster)) => (unaddressed(spec, admitted, context.now())?, Target::Cluster(cluster)),
             (_, None) => (unaddressed(spec, admitted, context.now())?, Target::Nothing),
         };
+        if spec.mutates() {
+            context.trail.note(|facts| facts.reasons = Some(in_one_line(&permit)));
+        }
         Ok(Call::<Permitted>::at(context, Permitted { spec, arguments, permit, target }))
     }
+}
+
+/// Why it was allowed, for the audit record.
+fn in_one_line(permit: &Permit) -> String {
+    permit.reasons().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Reads of clusters, nodes and tasks; and the bookkeeping of change sets, whose guests the change service decides about.
