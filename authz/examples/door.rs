@@ -175,6 +175,7 @@ fn keeper() -> Result<(Keeper, Minted), AnyError> {
             person: None,
             actor_type: Some(ActorKind::Human),
             expires: None,
+            provenance: &authz::Provenance::NONE,
         };
         file = add_entry(&file, &entry)?;
         minted.push((name, token));

@@ -47,7 +47,7 @@ pub use principal::{ActorKind, Channel, Principal, Provenance};
 pub use protection::{Protection, ProtectionCause, ProtectionError};
 pub use scope::{Scope, Tier, TierError, ToolRule};
 pub use token::{
-    Argon2Candidate, ArgonError, Lookup, MintedToken, TokenRefusal, TokenTable, argon2id_entry, mint_token,
-    sha256_entry,
+    Argon2Candidate, ArgonError, Lookup, MintedToken, StoredAs, TokenRefusal, TokenTable, argon2id_entry,
+    mint_token, sha256_entry,
 };
 pub use waiver::{Waiver, WaiverSet};

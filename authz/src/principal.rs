@@ -57,6 +57,9 @@ pub struct Provenance {
 }
 
 impl Provenance {
+    /// What an entry says that says nothing.
+    pub const NONE: Provenance = Provenance { provider: None, provider_tier: None, on_behalf_of: None };
+
     /// Whether the entry says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Provenance::default()

@@ -423,6 +423,7 @@ fn new_entry<'a>(name: &'a str, hash: &'a str, lists: &'a [String]) -> NewEntry<
         person: None,
         actor_type: None,
         expires: None,
+        provenance: &authz::Provenance::NONE,
     }
 }
 

@@ -1,4 +1,9 @@
 //! Editing `tokens.json` as text: everything the edit is not about keeps its bytes.
+//!
+//! Each edit takes the text of a file that loads and returns one that loads, or changes nothing and says why.
+
+mod change;
+mod widening;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,7 +11,10 @@ use serde::Serialize;
 use super::file::TokenTable;
 use crate::grant::Grant;
 use crate::json::{Document, FileProblem, Kind, Node};
-use crate::principal::ActorKind;
+use crate::principal::{ActorKind, Provenance};
+
+pub use change::{Rotation, ScopeChange, revoke, rotate, set_scopes};
+pub use widening::{Widening, widenings};
 
 /// An entry to be added.
 #[derive(Debug, Clone)]
@@ -29,6 +37,8 @@ pub struct NewEntry<'a> {
     pub actor_type: Option<ActorKind>,
     /// When it stops working, if ever.
     pub expires: Option<Timestamp>,
+    /// Where it comes from, for the audit.
+    pub provenance: &'a Provenance,
 }
 
 /// Why a file was not edited. Nothing has been changed.
@@ -40,6 +50,9 @@ pub enum EditError {
     /// The file already has an entry of this name.
     #[error("the token file already has an entry named `{0}`; choose another name, or rotate that one")]
     NameTaken(String),
+    /// The file has no entry of this name.
+    #[error("the token file has no entry named `{0}`; `token list` shows the names it has")]
+    NoSuchEntry(String),
     /// The file with the entry would not load; positions are in the text it would have had.
     #[error("the new entry would not load")]
     Entry(Vec<FileProblem>),
@@ -114,29 +127,44 @@ fn render(entry: &NewEntry<'_>, with_name: bool) -> String {
         actor_type: Option<ActorKind>,
         #[serde(skip_serializing_if = "Option::is_none")]
         expires: Option<String>,
-    }
-    #[derive(Serialize)]
-    struct GrantText {
-        guests: Vec<String>,
-        actions: Vec<&'static str>,
+        #[serde(flatten)]
+        provenance: &'a Provenance,
     }
     let entry = Entry {
         name: with_name.then_some(entry.name),
         hash: entry.hash,
         id: entry.id,
-        grant: entry.grant.map(|grant| GrantText {
-            guests: grant.guests().iter().map(ToString::to_string).collect(),
-            actions: grant.actions().iter().map(|tier| tier.as_str()).collect(),
-        }),
+        grant: entry.grant.map(GrantText::of),
         tools: entry.tools,
         devices: entry.devices,
         person: entry.person,
         actor_type: entry.actor_type,
         expires: entry.expires.map(|expires| expires.to_string()),
+        provenance: entry.provenance,
     };
-    // Strings and lists of them always serialise; should that ever change, the text fails to load and
-    // nothing is written.
-    serde_json::to_string_pretty(&entry).unwrap_or_default()
+    pretty(&entry)
+}
+
+/// A grant as the file writes it.
+#[derive(Serialize)]
+struct GrantText {
+    guests: Vec<String>,
+    actions: Vec<&'static str>,
+}
+
+impl GrantText {
+    fn of(grant: &Grant) -> GrantText {
+        GrantText {
+            guests: grant.guests().iter().map(ToString::to_string).collect(),
+            actions: grant.actions().iter().map(|tier| tier.as_str()).collect(),
+        }
+    }
+}
+
+/// Strings and lists of them always serialise; should that ever change, the text fails to load and nothing
+/// is written.
+fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
 fn quoted(text: &str) -> String {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::format::{Form, TokenRefusal, is_id, parse};
 use super::verify::{Argon2Candidate, Argon2Hash, Hash, sha256_of};
@@ -21,6 +22,7 @@ pub struct TokenTable {
     by_name: BTreeMap<String, Arc<Principal>>,
     by_sha256: HashMap<[u8; 32], Arc<Principal>>,
     by_id: HashMap<String, ById>,
+    stored: BTreeMap<String, StoredAs>,
     warnings: Vec<Warning>,
     mentions: Vec<Mention>,
 }
@@ -38,6 +40,15 @@ struct Mention {
     word: String,
     list: &'static str,
     at: Warning,
+}
+
+/// How an entry's secret is stored. Neither part is a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StoredAs {
+    /// `argon2id` or `sha256`.
+    pub hash: &'static str,
+    /// The token's public id, if the entry has one.
+    pub id: Option<String>,
 }
 
 /// What a bearer leads to.
@@ -119,6 +130,11 @@ impl TokenTable {
     /// The entry with this name, whether or not it has expired. Compared byte for byte.
     pub fn principal(&self, name: &str) -> Option<Arc<Principal>> {
         self.by_name.get(name).cloned()
+    }
+
+    /// How the secret of the entry with this name is stored.
+    pub fn stored(&self, name: &str) -> Option<&StoredAs> {
+        self.stored.get(name)
     }
 
     /// Every entry, by name.
@@ -222,6 +238,8 @@ impl EntryReader {
         findings: &mut Findings<'_>,
     ) {
         let table = &mut self.table;
+        let stored = StoredAs { hash: hash.algorithm(), id: id.clone() };
+        table.stored.insert(principal.name.clone(), stored);
         table.by_name.insert(principal.name.clone(), Arc::clone(&principal));
         match (hash, id) {
             (Hash::Sha256(digest), id) => {

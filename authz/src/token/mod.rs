@@ -6,6 +6,6 @@ mod file;
 mod format;
 mod verify;
 
-pub use file::{Lookup, TokenTable};
+pub use file::{Lookup, StoredAs, TokenTable};
 pub use format::{MintedToken, TokenRefusal, mint_token};
 pub use verify::{Argon2Candidate, ArgonError, argon2id_entry, sha256_entry};

@@ -56,6 +56,14 @@ pub(crate) enum HashError {
 }
 
 impl Hash {
+    /// The word for the way it is stored.
+    pub(crate) fn algorithm(&self) -> &'static str {
+        match self {
+            Hash::Sha256(_) => "sha256",
+            Hash::Argon2(_) => "argon2id",
+        }
+    }
+
     /// Reads an entry's hash. The bounds are checked here, at load, so that no request ever pays for
     /// outlandish parameters.
     pub(crate) fn parse(text: &str) -> Result<Hash, HashError> {

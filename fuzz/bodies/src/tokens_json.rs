@@ -126,6 +126,7 @@ fn check_edit(table: &TokenTable, text: &str) {
         person: None,
         actor_type: None,
         expires: None,
+        provenance: &authz::Provenance::NONE,
     };
     match add_entry(text, &entry) {
         Ok(edited) => {
