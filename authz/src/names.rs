@@ -75,8 +75,8 @@ pub(crate) enum ShortText {
     Long(Box<str>),
 }
 
-/// Long enough for the cluster names that people choose.
-const SHORT: usize = 62;
+/// Long enough for every cluster name of Proxward.
+const SHORT: usize = 64;
 
 impl ShortText {
     pub(crate) fn new(text: &str) -> ShortText {

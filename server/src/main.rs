@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => run_server(&args),
         Some(Command::Check(args)) => cli::check::run(&args),
         Some(Command::Token(command)) => cli::token::run(&command),
+        Some(Command::Authz(command)) => cli::authz::run(&command),
         Some(Command::Change(args)) => cli::change::run(&args),
         Some(Command::Audit(command)) => cli::audit::run(&command),
     }

@@ -65,11 +65,10 @@ impl StateDir {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let mut note = String::new();
-                let read = (&mut file).take(64).read_to_string(&mut note);
-                let pid = note.trim();
-                let known = read.is_ok() && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
-                let holder = if known { format!("process {pid}") } else { "another process".to_owned() };
+                let holder = match noted_pid(&mut file) {
+                    Some(pid) => format!("process {pid}"),
+                    None => "another process".to_owned(),
+                };
                 return Err(StateDirError::Held { path: self.path.clone(), holder });
             }
             Err(errno) => return Err(FileError::io(&path, "lock", errno).into()),
@@ -81,6 +80,38 @@ impl StateDir {
             .map_err(|error| FileError::io(&path, "write", error))?;
         Ok(StateLock { _file: file.into() })
     }
+}
+
+impl StateDir {
+    /// The process that holds the directory now, without taking the lock; `None` when nobody does.
+    ///
+    /// # Errors
+    /// The lock file cannot be opened, or its holder has not written which process it is.
+    pub fn holder(&self) -> std::io::Result<Option<u32>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::open(self.path.join("lock"), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut file = File::from(fd);
+        // Shared and let go at once: only an exclusive holder stands in its way.
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(None),
+            Err(Errno::WOULDBLOCK) => noted_pid(&mut file).map(Some).ok_or_else(|| {
+                std::io::Error::other("the lock is held by a process that has not written its number")
+            }),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The process number in the lock file.
+fn noted_pid(file: &mut File) -> Option<u32> {
+    let mut note = String::new();
+    file.take(64).read_to_string(&mut note).ok()?;
+    let pid = note.trim();
+    pid.bytes().all(|byte| byte.is_ascii_digit()).then(|| pid.parse().ok())?
 }
 
 /// Makes a directory with mode 0700, or checks that an existing one is the service user's alone.

@@ -1,7 +1,9 @@
 //! `authz`: a token file loads as what it says, or not at all.
 
-use authz::token::edit::{EditError, NewEntry, add_entry};
-use authz::{ActorKind, FileProblem, Lookup, Principal, TokenTable, sha256_entry};
+use authz::token::edit::{EditError, NewEntry, Rotation, ScopeChange, add_entry, revoke, rotate, set_scopes};
+use authz::{
+    ActorKind, FileProblem, Grant, Lookup, Principal, Selector, Tier, TierSet, TokenTable, sha256_entry,
+};
 use jiff::Timestamp;
 
 use crate::json::Json;
@@ -142,5 +144,60 @@ fn check_edit(table: &TokenTable, text: &str) {
         // Its id or its hash is in the file already.
         Err(EditError::Entry(_)) => assert!(text.contains(entry.id) || text.contains(&hash), "{text}"),
         Err(EditError::File(problems)) => panic!("the file loaded before: {problems:?}"),
+        Err(EditError::NoSuchEntry(name)) => panic!("{name} was to be added"),
+    }
+    assert_eq!(revoke(text, entry.name).is_ok(), table.principal(entry.name).is_some());
+    for principal in table.principals().take(4) {
+        check_edits_of(table, text, principal);
+    }
+}
+
+/// Whatever is done to one entry, every other stays who it was, and the file loads.
+fn check_edits_of(table: &TokenTable, text: &str, principal: &Principal) {
+    let name = principal.name();
+    let words = ["a".to_owned(), "*".to_owned()];
+    let grant = Grant::new([Selector::Any], TierSet::EMPTY.with(Tier::Read));
+    let hash = sha256_entry("pxw_rotated");
+    let rotation = Rotation { hash: &hash, id: "zzzzzzz777", expires: Some(Timestamp::UNIX_EPOCH) };
+    let change = ScopeChange { devices: Some(&words), tools: Some(&words), grant: Some(&grant) };
+    let edits: [(&str, Result<String, EditError>); 3] = [
+        ("revoke", revoke(text, name)),
+        ("rotate", rotate(text, name, &rotation)),
+        ("set-scopes", set_scopes(text, name, &change)),
+    ];
+    for (what, edited) in edits {
+        let edited = match edited {
+            Ok(edited) => edited,
+            // The id or the hash is in the file already.
+            Err(EditError::Entry(_)) if text.contains("zzzzzzz777") || text.contains(&hash) => continue,
+            Err(error) => panic!("{what}: {error:?}"),
+        };
+        let after = TokenTable::parse(edited.as_bytes()).expect("the edited file loads");
+        for other in table.principals().filter(|other| other.name() != name) {
+            assert_eq!(after.principal(other.name()).as_ref(), Some(other), "{what}");
+            assert_eq!(after.stored(other.name()), table.stored(other.name()), "{what}");
+        }
+        let is = after.principal(name);
+        match what {
+            "revoke" => assert!(is.is_none() && after.len() + 1 == table.len()),
+            "rotate" => {
+                let is = is.expect("still there");
+                assert_eq!(
+                    (is.tools(), is.clusters(), is.grant()),
+                    (principal.tools(), principal.clusters(), principal.grant())
+                );
+                assert_eq!(is.expires(), Some(Timestamp::UNIX_EPOCH));
+                assert_eq!(after.stored(name).map(|stored| stored.hash), Some("sha256"));
+            }
+            _ => {
+                let is = is.expect("still there");
+                assert_eq!(
+                    (is.grant(), is.tools().to_list()),
+                    (Some(&grant), vec!["*".to_owned(), "a".to_owned()])
+                );
+                assert_eq!((is.expires(), is.actor()), (principal.expires(), principal.actor()));
+                assert_eq!(after.stored(name), table.stored(name));
+            }
+        }
     }
 }

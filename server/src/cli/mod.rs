@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod authz;
 pub mod change;
 pub mod check;
 pub mod log;
@@ -39,9 +40,12 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Say whether `serve` with the same flags would start, and everything that keeps it from it.
     Check(Box<ServeArgs>),
-    /// Make bearer tokens.
+    /// Make, list, change and revoke bearer tokens.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Explain decisions.
+    #[command(subcommand)]
+    Authz(authz::AuthzCommand),
     /// See, approve, reject, cancel and resolve change sets.
     Change(Box<change::ChangeArgs>),
     /// Look at the audit trail.

@@ -1,66 +1,69 @@
-//! `proxward token`: make bearer tokens.
+//! `proxward token`: bearer tokens. The file is changed in one step, under a lock, and keeps every byte that the change is not
+//! about.
+
+mod add;
+mod list;
+mod revoke;
+mod rotate;
+mod scopes;
+mod tell;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use authz::token::edit::{EditError, NewEntry, add_entry};
-use authz::{ActorKind, Grant, Selector, Tier};
+use authz::token::edit::EditError;
+use authz::{MintedToken, TokenTable};
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use zeroize::Zeroizing;
 
 use super::args::config_file;
 use crate::config::Problem;
-use crate::files::Edit;
+use crate::files::{self, Edit, Privacy};
+
+pub use add::{AddArgs, add};
+pub use list::{ListArgs, list};
+pub use revoke::{RevokeArgs, revoke};
+pub use rotate::{RotateArgs, rotate};
+pub use scopes::{ScopesArgs, set_scopes};
+pub use tell::{Telling, Told};
 
 /// The verbs below `token`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenCommand {
     /// Make a token, add its hash to the tokens file, and print the token once.
-    Add(AddArgs),
+    Add(Box<AddArgs>),
+    /// Show the entries of the tokens file, without hashes.
+    List(ListArgs),
+    /// Give an entry another secret, keep its rights, and print the token once.
+    Rotate(RotateArgs),
+    /// Take an entry out, and tell the running server.
+    Revoke(RevokeArgs),
+    /// Give an entry other scopes; its token stays valid.
+    SetScopes(ScopesArgs),
 }
 
-/// The flags of `token add`.
+/// Which entry of which file.
 #[derive(Debug, Clone, Args)]
-pub struct AddArgs {
-    /// The token's name: what the audit trail and other people see.
-    pub name: String,
+pub struct Named {
+    /// The entry's name.
+    #[arg(value_name = "NAME", required_unless_present = "name_flag")]
+    positional: Option<String>,
 
-    /// The tokens file; made with mode 0600 when it does not exist.
+    /// The entry's name, as a flag.
+    #[arg(long = "name", id = "name_flag", value_name = "NAME", conflicts_with = "positional")]
+    flag: Option<String>,
+
+    /// The tokens file.
     #[arg(long, value_name = "FILE", default_value_os_t = config_file("tokens.json"))]
     pub tokens_file: PathBuf,
+}
 
-    /// Tools it may call. `*` means every tool that only reads; others have to be named.
-    #[arg(long, value_name = "CSV", value_delimiter = ',', default_value = "*")]
-    pub tools: Vec<String>,
-
-    /// Clusters it may address; `*` means all.
-    #[arg(long, value_name = "CSV", value_delimiter = ',', default_value = "*")]
-    pub devices: Vec<String>,
-
-    /// Guests it may address: vmid:N, vmid:A-B, tag:T, pool:P or *. Without it, none.
-    #[arg(long, value_name = "CSV", value_delimiter = ',', requires = "actions")]
-    pub guests: Vec<Selector>,
-
-    /// What it may do to them: read, low, destructive. None of them includes another.
-    #[arg(long, value_name = "CSV", value_delimiter = ',', requires = "guests")]
-    pub actions: Vec<Tier>,
-
-    /// Whose token it is [default: its name]. Two tokens of one person count as one when a second person is needed.
-    #[arg(long, value_name = "NAME")]
-    pub person: Option<String>,
-
-    /// Who will hold it. Only a human can approve.
-    #[arg(long, value_enum)]
-    pub actor_type: Option<ActorType>,
-
-    /// When it stops working: a time such as 2027-01-31T12:00:00Z, or from now such as 90d or 12h.
-    #[arg(long, value_name = "WHEN", value_parser = parse_expiry)]
-    pub expires: Option<Expiry>,
-
-    /// How it is stored. sha256 is for machines that call many times a second; 256 random bits need no slow hash.
-    #[arg(long, value_enum, default_value_t)]
-    pub hash: HashKind,
+impl Named {
+    /// The entry's name.
+    pub fn name(&self) -> &str {
+        self.positional.as_deref().or(self.flag.as_deref()).unwrap_or_default()
+    }
 }
 
 /// Who will hold the token.
@@ -91,6 +94,26 @@ pub enum Expiry {
     After(SignedDuration),
 }
 
+impl Expiry {
+    /// The instant, which must not have passed.
+    ///
+    /// # Errors
+    /// It has, or lies beyond what a timestamp can hold.
+    fn from(self, now: Timestamp) -> Result<Timestamp, Vec<Problem>> {
+        let one = |message: &str| vec![Problem::flag(message)];
+        let at = match self {
+            Expiry::At(at) => at,
+            Expiry::After(wait) => {
+                now.checked_add(wait).map_err(|_| one("--expires is too far in the future"))?
+            }
+        };
+        match at <= now {
+            true => Err(one("--expires is in the past: the token would never work")),
+            false => Ok(at),
+        }
+    }
+}
+
 fn parse_expiry(text: &str) -> Result<Expiry, String> {
     if let Some((digits, hours)) = text
         .strip_suffix('d')
@@ -105,15 +128,34 @@ fn parse_expiry(text: &str) -> Result<Expiry, String> {
         .map_err(|_| "expected a time with zone such as 2027-01-31T12:00:00Z, or 90d, or 12h".to_owned())
 }
 
-/// Runs the verb. The token alone goes to standard output; what there is to say about it goes to standard error.
+/// Runs the verb. A token alone goes to standard output; what there is to say about it goes to standard error.
 pub fn run(command: &TokenCommand) -> ExitCode {
-    let TokenCommand::Add(args) = command;
-    match add(args, Timestamp::now()) {
-        Ok(token) => {
+    let now = Timestamp::now();
+    let done = match command {
+        TokenCommand::Add(args) => add(args, now).map(|token| {
             println!("{}", token.as_str());
-            eprintln!("{}", told_about(args));
-            ExitCode::SUCCESS
-        }
+            eprintln!("{}", add::told_about(args));
+        }),
+        TokenCommand::List(args) => list(args, now).map(|text| print!("{text}")),
+        TokenCommand::Rotate(args) => rotate(args, now).map(|token| {
+            println!("{}", token.as_str());
+            eprintln!(
+                "{} has a new token, shown this once; its rights are unchanged. The old one works until the server reloads.",
+                args.entry.name()
+            );
+            tell(&args.server);
+        }),
+        TokenCommand::Revoke(args) => revoke(args).map(|()| {
+            eprintln!("{} was taken out of {}.", args.entry.name(), args.entry.tokens_file.display());
+            tell(&args.server);
+        }),
+        TokenCommand::SetScopes(args) => set_scopes(args, scopes::ask).map(|()| {
+            eprintln!("{} has its new scopes; its token stays valid.", args.entry.name());
+            tell(&args.server);
+        }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(problems) => {
             super::report(&problems);
             ExitCode::FAILURE
@@ -121,22 +163,13 @@ pub fn run(command: &TokenCommand) -> ExitCode {
     }
 }
 
-/// Makes the token, adds its entry to the file and returns the token's text, which is kept nowhere else.
-///
-/// # Errors
-/// Every problem; nothing was written then.
-pub fn add(args: &AddArgs, now: Timestamp) -> Result<Zeroizing<String>, Vec<Problem>> {
+fn tell(server: &Told) {
+    eprintln!("{}", server.report(&server.tell()));
+}
+
+/// A new token and the text that stands for it in the file.
+fn mint(kind: HashKind) -> Result<(MintedToken, String), Vec<Problem>> {
     let one = |message: String| vec![Problem::flag(message)];
-    let expires = match args.expires {
-        None => None,
-        Some(Expiry::At(at)) => Some(at),
-        Some(Expiry::After(wait)) => {
-            Some(now.checked_add(wait).map_err(|_| one("--expires is too far in the future".to_owned()))?)
-        }
-    };
-    if expires.is_some_and(|at| at <= now) {
-        return Err(one("--expires is in the past: the token would never work".to_owned()));
-    }
     let mut entropy = Zeroizing::new([0u8; 32]);
     let (mut id, mut salt) = ([0u8; 10], [0u8; 16]);
     getrandom::fill(entropy.as_mut_slice())
@@ -144,36 +177,36 @@ pub fn add(args: &AddArgs, now: Timestamp) -> Result<Zeroizing<String>, Vec<Prob
         .and_then(|()| getrandom::fill(&mut salt))
         .map_err(|error| one(format!("no random bytes: {error}")))?;
     let minted = authz::mint_token(*entropy, id);
-    let hash = match args.hash {
+    let hash = match kind {
         HashKind::Sha256 => authz::sha256_entry(&minted.text),
         HashKind::Argon2id => {
             authz::argon2id_entry(&minted.text, salt).map_err(|error| one(error.to_string()))?
         }
     };
-    let grant = (!args.guests.is_empty())
-        .then(|| Grant::new(args.guests.iter().cloned(), args.actions.iter().copied().collect()));
-    let entry = NewEntry {
-        name: &args.name,
-        hash: &hash,
-        id: &minted.id,
-        grant: grant.as_ref(),
-        tools: &args.tools,
-        devices: &args.devices,
-        person: args.person.as_deref(),
-        actor_type: args.actor_type.map(|kind| match kind {
-            ActorType::Human => ActorKind::Human,
-            ActorType::Agent => ActorKind::Agent,
-        }),
-        expires,
+    Ok((minted, hash))
+}
+
+/// Changes an existing tokens file: its text and what it says go in, the new text comes out.
+fn edit(
+    path: &Path,
+    change: impl FnOnce(&str, &TokenTable) -> Result<String, Vec<Problem>>,
+) -> Result<(), Vec<Problem>> {
+    let one = |error: files::FileError| vec![Problem::flag(error.to_string())];
+    let edit = Edit::begin(path, authz::json::MAX_FILE_BYTES as u64).map_err(one)?;
+    let Some(current) = edit.current() else {
+        return Err(vec![Problem::file(path, "does not exist: `token add` makes it")]);
     };
-    let path = &args.tokens_file;
-    let edit =
-        Edit::begin(path, authz::json::MAX_FILE_BYTES as u64).map_err(|error| one(error.to_string()))?;
-    let current = std::str::from_utf8(edit.current().unwrap_or_default())
-        .map_err(|_| vec![Problem::file(path, "is not UTF-8 text")])?;
-    let edited = add_entry(current, &entry).map_err(|error| explain(path, error))?;
-    edit.commit(edited.as_bytes()).map_err(|error| one(error.to_string()))?;
-    Ok(minted.text)
+    let table = TokenTable::parse(current).map_err(|problems| explain(path, EditError::File(problems)))?;
+    let current = std::str::from_utf8(current).map_err(|_| vec![Problem::file(path, "is not UTF-8 text")])?;
+    let edited = change(current, &table)?;
+    edit.commit(edited.as_bytes()).map_err(one)
+}
+
+/// What the tokens file says.
+fn load(path: &Path) -> Result<TokenTable, Vec<Problem>> {
+    let bytes = files::read(path, Privacy::Secret, authz::json::MAX_FILE_BYTES as u64)
+        .map_err(|error| vec![Problem::flag(error.to_string())])?;
+    TokenTable::parse(&bytes).map_err(|problems| explain(path, EditError::File(problems)))
 }
 
 fn explain(path: &Path, error: EditError) -> Vec<Problem> {
@@ -194,20 +227,4 @@ fn explain(path: &Path, error: EditError) -> Vec<Problem> {
             .collect(),
         other => vec![Problem::flag(other.to_string())],
     }
-}
-
-fn told_about(args: &AddArgs) -> String {
-    let mut text = format!(
-        "Token {} was added to {}. It is shown this once; keep it where only its holder can read it.\n\
-         A running server knows it after its next reload (SIGHUP).",
-        args.name,
-        args.tokens_file.display()
-    );
-    if args.guests.is_empty() {
-        text.push_str("\nIt has no --guests, so every tool that addresses a guest is refused to it.");
-    }
-    if args.actor_type != Some(ActorType::Human) {
-        text.push_str("\nIt is not marked --actor-type human, so it cannot approve change sets.");
-    }
-    text
 }

@@ -152,6 +152,9 @@ impl Stage {
             actions: rights.actions.iter().map(|s| s.parse().unwrap()).collect(),
             person: rights.person.map(str::to_owned),
             actor_type: rights.kind,
+            provider: None,
+            provider_tier: None,
+            on_behalf_of: None,
             expires: None,
             hash: HashKind::Sha256,
         };
