@@ -59,6 +59,9 @@ impl Scene {
                         .collect::<anyhow::Result<_>>()?,
                     person: Some(person.to_owned()),
                     actor_type: Some(kind),
+                    provider: None,
+                    provider_tier: None,
+                    on_behalf_of: None,
                     expires: None,
                     hash: HashKind::Sha256,
                 };
