@@ -1,4 +1,4 @@
-use super::{agent, bytes_of, text_of};
+use super::{agent, bytes_of};
 use crate::{
     client::Client,
     error::Error,
@@ -52,11 +52,12 @@ impl ExecStatus {
 impl Client {
     /// Starts a program in a virtual machine and gives its process id (`POST …/agent/exec`; needs
     /// `VM.GuestAgent.Unrestricted`, before PVE 9 `VM.Monitor`; PVE 8 and 9). `command` is the program and its
-    /// arguments, each as it is: there is no shell. `input`, at most 64 KiB, is what it reads.
+    /// arguments, each as it is: there is no shell. `input` is what it reads: at most 64 KiB of ASCII, because PVE hands on
+    /// characters, not bytes. Other bytes have to be encoded, as base64, and decoded in the guest.
     ///
     /// # Errors
     /// See [`Error`]; with effect [`Unknown`](crate::Effect::Unknown) it may be running. A container, an empty command
-    /// and too much input are refused before anything is sent.
+    /// and input that is too much or not ASCII are refused before anything is sent.
     pub async fn agent_exec(
         &self,
         guest: &GuestRef,
@@ -76,8 +77,14 @@ impl Client {
                 format!("more than {MAX_INPUT} bytes; write a file instead"),
             ));
         }
+        let input =
+            input.map(|input| std::str::from_utf8(input).ok().filter(|text| text.is_ascii())).map(|ascii| {
+                ascii.ok_or_else(|| {
+                    Error::argument("input-data", "bytes beyond ASCII; encode them, as base64")
+                })
+            });
         let form = command.iter().fold(Form::new(), |form, part| form.put("command", part));
-        let reply = self.post(path, form.put_some("input-data", input.map(text_of))).await?;
+        let reply = self.post(path, form.put_some("input-data", input.transpose()?)).await?;
         // Neither may an answer without one, or without anything, be taken for a start.
         let pid = reply.record(|data| Ok(data.integer("pid"))).unwrap_or_default();
         pid.ok_or_else(|| reply.malformed("the agent gave no process id; the program may be running"))

@@ -70,7 +70,7 @@ fn multipart(seen: &Seen, content_type: &str) -> Result<Map<String, Value>, Stri
 }
 
 /// What a request is to PVE: method, path and parameters.
-fn call(seen: &Seen) -> Result<(String, String, Map<String, Value>), String> {
+pub(crate) fn call(seen: &Seen) -> Result<(String, String, Map<String, Value>), String> {
     let mut line = seen.line.split(' ');
     let method = line.next().unwrap_or_default().to_owned();
     let target = line.next().and_then(|target| target.strip_prefix("/api2/json")).ok_or("not the API")?;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 mod arguments;
+mod builders;
 mod every;
 mod methods;
 mod mutations;
@@ -14,3 +15,4 @@ mod reads;
 #[path = "../over_tls/support.rs"]
 #[allow(dead_code, reason = "the other test program needs the rest of it")]
 mod support;
+mod verdicts;

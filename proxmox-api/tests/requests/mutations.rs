@@ -405,7 +405,8 @@ pub(crate) static MUTATIONS: &[Entry] = &[
     entry!("agent_ping", |c, a| c.agent_ping(&a.qemu()).await),
     entry!("agent_exec", |c, a| {
         let words: Vec<&str> = a.words.iter().map(String::as_str).collect();
-        c.agent_exec(&a.qemu(), &words, a.some(0, &a.bytes)).await
+        let input: Vec<u8> = a.bytes.iter().map(|byte| byte % 128).collect();
+        c.agent_exec(&a.qemu(), &words, a.some(0, &input)).await
     }),
     entry!("agent_file_write", |c, a| c.agent_file_write(&a.qemu(), &a.text, &a.bytes).await),
 ];

@@ -2,6 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod agent;
+mod changes;
+mod firewall;
+mod surface;
+
 use std::time::Duration;
 
 use lab::{Action, Fault, HaConfig, Lab, LabCluster, LabConfig};
@@ -196,9 +201,9 @@ async fn storages_and_what_is_on_them() {
 async fn guests_under_ha() {
     let Setup { client, .. } = &setup().await;
     let managed = client.ha_resources().await.unwrap();
-    assert_eq!((managed.len(), managed.skipped), (1, 0));
-    let worker = &managed.items[0];
-    assert_eq!((worker.kind, worker.vmid.get()), (GuestKind::Lxc, 202));
+    assert_eq!(managed.skipped, 0);
+    let worker = managed.iter().find(|resource| resource.vmid.get() == 202).unwrap();
+    assert_eq!((worker.kind, worker.sid.as_str()), (GuestKind::Lxc, "ct:202"));
     assert_eq!(worker.state.as_deref(), Some("started"));
 }
 
