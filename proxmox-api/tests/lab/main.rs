@@ -1,6 +1,6 @@
 //! Every method of the client against the simulated clusters of `lab`, whose answers follow PVE 9.2.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 mod agent;
 mod changes;
