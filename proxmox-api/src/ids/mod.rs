@@ -93,4 +93,6 @@ macro_rules! text_id {
 pub(crate) use text_id;
 
 #[cfg(test)]
+mod names_tests;
+#[cfg(test)]
 mod tests;

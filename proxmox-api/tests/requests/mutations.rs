@@ -191,7 +191,7 @@ fn options_update(a: &Args, scope: &FirewallScope) -> FirewallOptionsUpdate {
         radv: a.some(7, a.flags[2]).filter(|_| has(FirewallOption::Radv)),
         ipfilter: a.some(7, a.flags[3]).filter(|_| has(FirewallOption::Ipfilter)),
         macfilter: a.some(7, a.flags[4]).filter(|_| has(FirewallOption::Macfilter)),
-        ndp: None,
+        ndp: a.some(8, a.flags[5]).filter(|_| has(FirewallOption::Ndp)),
         unset: if a.flags[0] { Vec::new() } else { vec![FirewallOption::Enable] },
     }
 }
