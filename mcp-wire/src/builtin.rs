@@ -1,5 +1,5 @@
-//! The methods whose answer depends on no tool: discovery, the handshake, `ping`, and the empty lists.
-//! Everything else becomes a [`Call`] for the embedder's service.
+//! The methods whose answer depends on no tool: discovery, the handshake, `ping`, and the lists of what is not
+//! offered. Everything else becomes a [`Call`] for the embedder's service.
 
 use std::time::Duration;
 
@@ -7,10 +7,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Era, Meta, RequestId, Revision, RpcError, era,
+    Era, Meta, Offers, RequestId, Revision, RpcError, era,
     jsonrpc::{self, quoted},
     ladder,
+    method::{self, Retry},
 };
+
+pub use crate::method::Method;
 
 /// The key of a modern result's `_meta` that says which server answered.
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -44,13 +47,16 @@ pub struct Identity {
     pub instructions: Option<String>,
     /// How long a modern client may keep a list or the discovery answer. Default 60 s.
     pub list_ttl: Duration,
+    /// What is offered beyond tools. Default nothing.
+    pub offers: Offers,
 }
 
 impl Identity {
     /// An identity without instructions.
     #[must_use]
     pub fn new(server_info: ServerInfo) -> Self {
-        Self { server_info, instructions: None, list_ttl: Duration::from_secs(60) }
+        let (instructions, list_ttl) = (None, Duration::from_secs(60));
+        Self { server_info, instructions, list_ttl, offers: Offers::new() }
     }
 
     /// The same with instructions.
@@ -60,37 +66,15 @@ impl Identity {
         self
     }
 
+    /// The same, offering more than tools.
+    #[must_use]
+    pub fn offers(mut self, offers: Offers) -> Self {
+        self.offers = offers;
+        self
+    }
+
     pub(crate) fn ttl_ms(&self) -> u64 {
         u64::try_from(self.list_ttl.as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-/// What a call asks of the embedder's service.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Method {
-    /// `tools/call`
-    ToolsCall {
-        /// The tool's name, as sent: unknown names arrive here too.
-        name: String,
-        /// The arguments; empty when the client left them out.
-        arguments: Map<String, Value>,
-    },
-    /// `tools/list`
-    ToolsList {
-        /// Where to go on, for servers that page.
-        cursor: Option<String>,
-    },
-}
-
-impl Method {
-    /// The method's name on the wire.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::ToolsCall { .. } => "tools/call",
-            Self::ToolsList { .. } => "tools/list",
-        }
     }
 }
 
@@ -105,6 +89,8 @@ pub struct Call {
     pub method: Method,
     /// Its `_meta`.
     pub meta: Meta,
+    /// What it brings back from a round before, in the modern era.
+    pub retry: Retry,
 }
 
 /// Where a request goes.
@@ -129,18 +115,23 @@ pub fn route(
 ) -> Result<Routed, RpcError> {
     let era = ladder::check(method, &params, headers)?;
     let meta = Meta::take(&mut params);
+    let offers = identity.offers;
+    if offers.tasks && era.is_modern() && matches!(method, "tasks/get" | "tasks/update" | "tasks/cancel") {
+        ladder::agree_on_name(&params, "taskId", headers)?;
+    }
+    let mut retry = Retry::default();
+    if offers.asks && era.is_modern() && matches!(method, "tools/call" | "prompts/get" | "resources/read") {
+        match Retry::take(&mut params) {
+            Ok(brought) => retry = brought,
+            Err(error) => return Ok(Routed::Answered(era, id.clone(), Err(error))),
+        }
+    }
+    let params = match method::read(offers, era, method, params) {
+        Ok(Ok(method)) => return Ok(Routed::Call(Call { era, id: id.clone(), method, meta, retry })),
+        Ok(Err(error)) => return Ok(Routed::Answered(era, id.clone(), Err(error))),
+        Err(params) => params,
+    };
     let answer = match method {
-        "tools/call" => match tools_call(params) {
-            Ok(method) => return Ok(Routed::Call(Call { era, id: id.clone(), method, meta })),
-            Err(error) => Err(error),
-        },
-        "tools/list" => match cursor(&params) {
-            Ok(cursor) => {
-                let method = Method::ToolsList { cursor };
-                return Ok(Routed::Call(Call { era, id: id.clone(), method, meta }));
-            }
-            Err(error) => Err(error),
-        },
         "resources/list" => empty_list(&params, "resources"),
         "resources/templates/list" => empty_list(&params, "resourceTemplates"),
         "prompts/list" => empty_list(&params, "prompts"),
@@ -155,27 +146,8 @@ pub fn route(
     Ok(Routed::Answered(era, id.clone(), answer))
 }
 
-fn tools_call(mut params: Map<String, Value>) -> Result<Method, RpcError> {
-    let Some(Value::String(name)) = params.remove("name") else {
-        return Err(RpcError::invalid_params("`params.name` must be the name of a tool"));
-    };
-    match params.remove("arguments") {
-        None | Some(Value::Null) => Ok(Method::ToolsCall { name, arguments: Map::new() }),
-        Some(Value::Object(arguments)) => Ok(Method::ToolsCall { name, arguments }),
-        Some(_) => Err(RpcError::invalid_params("`params.arguments` must be an object")),
-    }
-}
-
-fn cursor(params: &Map<String, Value>) -> Result<Option<String>, RpcError> {
-    match params.get("cursor") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(cursor)) => Ok(Some(cursor.clone())),
-        Some(_) => Err(RpcError::invalid_params("`params.cursor` must be a string")),
-    }
-}
-
 fn empty_list(params: &Map<String, Value>, key: &str) -> Result<Value, RpcError> {
-    match cursor(params)? {
+    match method::cursor(params)? {
         None => Ok(json!({key: []})),
         Some(_) => Err(RpcError::invalid_params("`params.cursor` is not one this server gave; leave it out")),
     }
@@ -198,18 +170,14 @@ fn prompt_not_found(params: &Map<String, Value>) -> RpcError {
     }
 }
 
-fn capabilities() -> Value {
-    // Declared iff the methods work; without list-changed, since these lists never change unannounced.
-    json!({"tools": {}, "resources": {}, "prompts": {}})
-}
-
 fn initialize(identity: &Identity, params: &Map<String, Value>) -> Result<Value, RpcError> {
     let Some(requested) = params.get("protocolVersion").and_then(Value::as_str) else {
         return Err(RpcError::invalid_params("`params.protocolVersion` must be a string"));
     };
+    let revision = Revision::negotiate(requested);
     let mut result = json!({
-        "protocolVersion": Revision::negotiate(requested).as_str(),
-        "capabilities": capabilities(),
+        "protocolVersion": revision.as_str(),
+        "capabilities": identity.offers.capabilities(Era::Legacy(revision)),
         "serverInfo": identity.server_info,
     });
     if let Some(text) = &identity.instructions {
@@ -221,7 +189,7 @@ fn initialize(identity: &Identity, params: &Map<String, Value>) -> Result<Value,
 fn discover(identity: &Identity) -> Value {
     let mut result = json!({
         "supportedVersions": era::SUPPORTED,
-        "capabilities": capabilities(),
+        "capabilities": identity.offers.capabilities(Era::Modern),
         // The one answer that is the same for every caller.
         "cacheScope": "public",
     });

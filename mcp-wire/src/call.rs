@@ -7,10 +7,19 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::{Era, Meta, Method, Reply, RequestId, RpcError};
+use crate::{
+    ClientCapabilities, Era, Input, Level, Meta, Method, Reply, RequestId, RpcError, ToolResult,
+    input::MAX_QUESTIONS, stateful::Means, tasks::Tasks,
+};
 
 /// Progress reports waiting for a slow reader; more are dropped, since a later report says it all.
 const PROGRESS_BUFFER: usize = 32;
+
+/// Log messages waiting for a slow reader; more are dropped.
+const NOTES_BUFFER: usize = 64;
+
+/// Most times one legacy call may ask its client.
+const MAX_ROUNDS: usize = 16;
 
 /// One call. What the embedder's `tower::Service` takes.
 #[derive(Debug)]
@@ -29,13 +38,22 @@ pub struct Request<C> {
     pub cancel: CancelSignal,
     /// Present when the caller asked for progress and the transport can carry it.
     pub progress: Option<Progress>,
+    /// What came back after the service had asked, in a round before this one.
+    pub input: Input,
+    /// What the client declared it can do. Empty for legacy clients without a session.
+    pub client: ClientCapabilities,
+    /// Tells the client something while the call runs.
+    pub line: Line,
+    /// Starts a task; present when the server keeps tasks and the client understands them.
+    pub tasks: Option<Tasks>,
 }
 
 impl<C> Request<C> {
     /// The same call for another caller type: how a layer turns a token into a principal.
     pub fn map_caller<D>(self, f: impl FnOnce(C) -> D) -> Request<D> {
-        let Self { caller, era, id, method, meta, cancel, progress } = self;
-        Request { caller: f(caller), era, id, method, meta, cancel, progress }
+        let Self { caller, era, id, method, meta, cancel, progress, input, client, line, tasks } = self;
+        let caller = f(caller);
+        Request { caller, era, id, method, meta, cancel, progress, input, client, line, tasks }
     }
 }
 
@@ -123,24 +141,75 @@ impl Progress {
     }
 }
 
+/// Tells the client something while its call runs. Clones tell the same client.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    notes: Option<mpsc::Sender<Note>>,
+    log_from: Option<Level>,
+}
+
+/// One thing for the client beside progress.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// A notification or, in the legacy era, a request.
+    Message(Vec<u8>),
+    /// The stream may end here and go on later.
+    Pause,
+}
+
+impl Line {
+    /// Sends a log message, if the client wants messages of that level: a modern client says so in the request, a
+    /// legacy one for its session. Dropped where nobody listens, and when the line is full.
+    pub fn log(&self, level: Level, logger: Option<&str>, data: &Value) {
+        #[derive(Serialize)]
+        struct Params<'a> {
+            level: Level,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            logger: Option<&'a str>,
+            data: &'a Value,
+        }
+        let wanted = self.log_from.is_some_and(|from| level >= from);
+        if let (Some(notes), true) = (&self.notes, wanted) {
+            let params = Params { level, logger, data };
+            let _ =
+                notes.try_send(Note::Message(crate::reply::notification("notifications/message", &params)));
+        }
+    }
+
+    /// Says that there will be nothing to tell for a while: a client of revision 2025-11-25 over HTTP is let go
+    /// and comes back for the rest. No difference for any other.
+    pub fn pause(&self) {
+        if let Some(notes) = &self.notes {
+            let _ = notes.try_send(Note::Pause);
+        }
+    }
+}
+
 /// A call running in a task of its own, so that it outlives a connection.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) task: tokio::task::JoinHandle<Result<Reply, RpcError>>,
     pub(crate) cancel: CancelHandle,
     pub(crate) progress: Option<mpsc::Receiver<Update>>,
+    pub(crate) notes: Option<mpsc::Receiver<Note>>,
     token: Value,
 }
 
 impl Running {
     /// Starts `method` on `service`. `can_stream` says whether the transport could carry progress.
-    pub(crate) fn start<S, C>(mut service: S, caller: C, call: crate::builtin::Call, can_stream: bool) -> Self
+    pub(crate) fn start<S, C>(
+        service: S,
+        caller: C,
+        call: crate::builtin::Call,
+        can_stream: bool,
+        mut means: Means<C>,
+    ) -> Self
     where
         S: tower_service::Service<Request<C>, Response = Reply, Error = RpcError> + Send + 'static,
         S::Future: Send,
         C: Send + 'static,
     {
-        let crate::builtin::Call { era, id, method, meta } = call;
+        let crate::builtin::Call { era, id, method, meta, retry: _ } = call;
         let (cancel, signal) = CancelSignal::pair();
         let token = meta.progress_token().cloned().filter(|_| can_stream);
         let (progress, updates) = match &token {
@@ -151,12 +220,32 @@ impl Running {
             }
             None => (None, None),
         };
-        let request = Request { caller, era, id, method, meta, cancel: signal, progress };
-        let task = tokio::spawn(async move {
-            std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
-            service.call(request).await
-        });
-        Self { task, cancel, progress: updates, token: token.unwrap_or(Value::Null) }
+        let (line, notes) = if can_stream && means.talks() {
+            let (sender, receiver) = mpsc::channel(NOTES_BUFFER);
+            (Line { notes: Some(sender), log_from: means.log_from }, Some(receiver))
+        } else {
+            (Line::default(), None)
+        };
+        let (input, client, tasks) =
+            (std::mem::take(&mut means.input), means.client.clone(), means.tasks.take());
+        let request =
+            Request { caller, era, id, method, meta, cancel: signal, progress, input, client, line, tasks };
+        let task = tokio::spawn(rounds(service, request, means));
+        Self { task, cancel, progress: updates, notes, token: token.unwrap_or(Value::Null) }
+    }
+
+    /// What was said and not yet taken, once the call is over.
+    pub(crate) fn rest(&mut self) -> Vec<Vec<u8>> {
+        let mut rest = Vec::new();
+        while let Some(Ok(update)) = self.progress.as_mut().map(mpsc::Receiver::try_recv) {
+            rest.push(self.notification(&update));
+        }
+        while let Some(Ok(note)) = self.notes.as_mut().map(mpsc::Receiver::try_recv) {
+            if let Note::Message(message) = note {
+                rest.push(message);
+            }
+        }
+        rest
     }
 
     /// The notification for one report.
@@ -179,6 +268,51 @@ impl Running {
         };
         crate::reply::notification("notifications/progress", &params)
     }
+}
+
+/// Calls the service until it answers. In a legacy session a question back is asked here, and the service called
+/// again with the answers; in the modern era it is made ready to be the reply.
+async fn rounds<S, C>(mut service: S, request: Request<C>, means: Means<C>) -> Result<Reply, RpcError>
+where
+    S: tower_service::Service<Request<C>, Response = Reply, Error = RpcError> + Send + 'static,
+    S::Future: Send,
+    C: Send + 'static,
+{
+    let binding = means.binding(&request.method);
+    let mut round = Some(request);
+    for _ in 0..MAX_ROUNDS {
+        let Some(request) = round.take() else { break };
+        let era = request.era;
+        let may_ask = request.method.may_ask();
+        let again = if may_ask && !era.is_modern() { means.again(&request) } else { None };
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
+        let mut required = match service.call(request).await? {
+            Reply::InputRequired(required) => required,
+            other => return Ok(other),
+        };
+        if !may_ask || required.requests.len() > MAX_QUESTIONS {
+            return Err(RpcError::internal("the server asked back where it may not, or too much at once"));
+        }
+        if era.is_modern() {
+            if let Some(lacking) = means.client.lacks(required.requests.values()) {
+                return Err(RpcError::missing_capability(lacking));
+            }
+            required.sealed = means.seal(required.state.as_ref(), binding.as_ref())?;
+            return Ok(Reply::InputRequired(required));
+        }
+        let Some((mut next, session)) = again else { return Ok(Reply::InputRequired(required)) };
+        let Some(notes) = next.line.notes.clone() else { return Ok(Reply::InputRequired(required)) };
+        match session.ask(&required, &notes, &next.cancel).await {
+            Ok(responses) => next.input = Input { responses, state: required.state },
+            // A tool's caller can do something about it; others get it as an error.
+            Err(error) if matches!(next.method, Method::ToolsCall { .. }) => {
+                return Ok(Reply::Tool(ToolResult::error(error.message)));
+            }
+            Err(error) => return Err(error),
+        }
+        round = Some(next);
+    }
+    Err(RpcError::internal("the server asked back too many times"))
 }
 
 /// The outcome of a call's task as the caller may see it: a panic is an internal error without detail.

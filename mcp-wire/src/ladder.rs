@@ -9,10 +9,12 @@ use serde_json::{Map, Value, json};
 use crate::{
     Era, Revision, RpcError, era,
     jsonrpc::{self, quoted},
+    log::Level,
 };
 
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 
 /// A routing header as it arrived.
@@ -69,6 +71,12 @@ impl Meta {
     #[must_use]
     pub fn client_capabilities(&self) -> Option<&Map<String, Value>> {
         self.0.get(CLIENT_CAPABILITIES)?.as_object()
+    }
+
+    /// The level from which on the client wants log messages during this request, if it wants any.
+    #[must_use]
+    pub fn log_level(&self) -> Option<Level> {
+        Level::parse(self.0.get(LOG_LEVEL)?.as_str()?)
     }
 
     /// The token under which the client wants progress: a string or an integer.
@@ -181,10 +189,7 @@ fn modern(
         agree("MCP-Protocol-Version", headers.protocol_version, version)?;
         agree("Mcp-Method", headers.method, method)?;
         if let Some(key) = named_by(method) {
-            let Some(name) = params.get(key).and_then(Value::as_str) else {
-                return Err(RpcError::invalid_params(format!("`params.{key}` must be a string")));
-            };
-            agree("Mcp-Name", headers.name, name)?;
+            agree_on_name(params, key, Some(headers))?;
         }
     }
     if version != era::MODERN {
@@ -202,6 +207,19 @@ fn modern(
     Ok(())
 }
 
+/// Checks `Mcp-Name` against the parameter `key`.
+pub(crate) fn agree_on_name(
+    params: &Map<String, Value>,
+    key: &str,
+    headers: Option<&RoutingHeaders<'_>>,
+) -> Result<(), RpcError> {
+    let Some(headers) = headers else { return Ok(()) };
+    let Some(name) = params.get(key).and_then(Value::as_str) else {
+        return Err(RpcError::invalid_params(format!("`params.{key}` must be a string")));
+    };
+    agree("Mcp-Name", headers.name, name)
+}
+
 /// The parameter that `Mcp-Name` repeats, for the methods that have one.
 fn named_by(method: &str) -> Option<&'static str> {
     match method {
@@ -211,7 +229,7 @@ fn named_by(method: &str) -> Option<&'static str> {
     }
 }
 
-fn agree(header: &'static str, field: Field<'_>, body: &str) -> Result<(), RpcError> {
+pub(crate) fn agree(header: &str, field: Field<'_>, body: &str) -> Result<(), RpcError> {
     match field {
         Field::One(text) => {
             let value = decoded(trimmed(text)).ok_or_else(|| {
@@ -233,7 +251,7 @@ fn agree(header: &'static str, field: Field<'_>, body: &str) -> Result<(), RpcEr
     }
 }
 
-fn mismatch(message: String) -> RpcError {
+pub(crate) fn mismatch(message: String) -> RpcError {
     RpcError::new(jsonrpc::HEADER_MISMATCH, message)
 }
 

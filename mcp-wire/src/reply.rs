@@ -2,9 +2,15 @@
 //! the legacy one leaves out what older clients choke on.
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use crate::{Content, Era, Identity, RequestId, RpcError, ServerInfo, ToolDescriptor, ToolResult};
+#[cfg(any(feature = "http", feature = "stdio"))]
+use crate::tasks::TaskRecord;
+use crate::{
+    Completion, Content, Era, Filter, Identity, InputRequired, Prompt, PromptResult, RequestId, Resource,
+    ResourceContents, ResourceTemplate, RpcError, ServerInfo, ToolDescriptor, ToolResult,
+    builtin::SERVER_INFO,
+};
 
 /// What the embedder's service answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +27,51 @@ pub enum Reply {
         /// Where to go on; `None` on the last page.
         next_cursor: Option<String>,
     },
+    /// To `resources/list`.
+    Resources {
+        /// This page.
+        resources: Vec<Resource>,
+        /// Where to go on; `None` on the last page.
+        next_cursor: Option<String>,
+    },
+    /// To `resources/templates/list`.
+    ResourceTemplates {
+        /// This page.
+        templates: Vec<ResourceTemplate>,
+        /// Where to go on; `None` on the last page.
+        next_cursor: Option<String>,
+    },
+    /// To `resources/read`.
+    Contents(Vec<ResourceContents>),
+    /// To `prompts/list`.
+    Prompts {
+        /// This page.
+        prompts: Vec<Prompt>,
+        /// Where to go on; `None` on the last page.
+        next_cursor: Option<String>,
+    },
+    /// To `prompts/get`.
+    Prompt(PromptResult),
+    /// To `completion/complete`.
+    Completion(Completion),
+    /// To `subscriptions/listen`: what the caller may hear of what it asked for.
+    Listening(Filter),
+    /// To `tools/call`, `prompts/get` and `resources/read`: what must be known first.
+    InputRequired(InputRequired),
+    /// To `tools/call`: the call goes on as a task. From [`Tasks::start`](crate::tasks::Tasks::start).
+    #[cfg(any(feature = "http", feature = "stdio"))]
+    Task(TaskRecord),
+    /// To `tasks/get`.
+    #[cfg(any(feature = "http", feature = "stdio"))]
+    TaskState(TaskRecord),
+    /// Done, and there is nothing to say about it.
+    Done,
+}
+
+impl From<InputRequired> for Reply {
+    fn from(required: InputRequired) -> Self {
+        Self::InputRequired(required)
+    }
 }
 
 impl From<ToolResult> for Reply {
@@ -33,8 +84,35 @@ impl From<ToolResult> for Reply {
 #[must_use]
 pub fn encode(identity: &Identity, era: Era, id: &RequestId, outcome: &Result<Reply, RpcError>) -> Vec<u8> {
     match outcome {
-        Ok(reply) => response(id, &View { identity, era, reply }),
-        Err(error) => encode_error(Some(id), error),
+        Ok(reply) => match unspeakable(era, reply) {
+            None => response(id, &View { identity, era, reply }),
+            Some(error) => encode_error(Some(id), &error),
+        },
+        Err(error) => encode_error(Some(id), &error.clone().spoken_in(era)),
+    }
+}
+
+/// The error in place of a reply that clients of that era cannot be given.
+fn unspeakable(era: Era, reply: &Reply) -> Option<RpcError> {
+    match reply {
+        Reply::InputRequired(required) if era.is_modern() => {
+            let unsealed = required.state.is_some() && required.sealed.is_none();
+            unsealed.then(|| RpcError::internal("the server keeps a state that it has no key to seal with"))
+        }
+        Reply::InputRequired(required) => {
+            let methods: Vec<_> = required.requests.values().map(crate::InputRequest::method).collect();
+            let message = format!(
+                "this call must ask the client ({}), which this connection cannot carry; use a client and a \
+                 connection that declare it",
+                methods.join(", ")
+            );
+            Some(RpcError::invalid_params(message))
+        }
+        #[cfg(any(feature = "http", feature = "stdio"))]
+        Reply::Task(_) | Reply::TaskState(_) if !era.is_modern() => {
+            Some(RpcError::internal("the server answered with a task, which this revision does not have"))
+        }
+        _ => None,
     }
 }
 
@@ -68,6 +146,19 @@ pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Vec
         params: &'a P,
     }
     text(&Wire { jsonrpc: "2.0", method, params })
+}
+
+/// A request to the client, for the legacy era.
+#[cfg(any(feature = "http", feature = "stdio"))]
+pub(crate) fn request(id: i64, method: &'static str, params: &Value) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Wire<'a> {
+        jsonrpc: &'static str,
+        id: i64,
+        method: &'static str,
+        params: &'a Value,
+    }
+    text(&Wire { jsonrpc: "2.0", id, method, params })
 }
 
 fn response(id: &RequestId, result: &impl Serialize) -> Vec<u8> {
@@ -114,6 +205,7 @@ impl Serialize for View<'_> {
             }
             Reply::Tools(tools) => (tools, None),
             Reply::ToolsPage { tools, next_cursor } => (tools, next_cursor.as_deref()),
+            other => return Value::Object(self.other(other)).serialize(serializer),
         };
         ListResult {
             result_type,
@@ -126,6 +218,70 @@ impl Serialize for View<'_> {
         }
         .serialize(serializer)
     }
+}
+
+impl View<'_> {
+    /// The replies that are rare enough to go through a [`Value`].
+    fn other(&self, reply: &Reply) -> Map<String, Value> {
+        let page = |key: &str, items: Value, next: &Option<String>| {
+            let mut page = json!({key: items});
+            if let Some(next) = next {
+                page["nextCursor"] = json!(next);
+            }
+            page
+        };
+        let (mut result, cacheable) = match reply {
+            Reply::Resources { resources, next_cursor } => {
+                (page("resources", json!(resources), next_cursor), true)
+            }
+            Reply::ResourceTemplates { templates, next_cursor } => {
+                (page("resourceTemplates", json!(templates), next_cursor), true)
+            }
+            Reply::Contents(contents) => (json!({"contents": contents}), true),
+            Reply::Prompts { prompts, next_cursor } => (page("prompts", json!(prompts), next_cursor), true),
+            Reply::Prompt(prompt) => (json!(prompt), false),
+            Reply::Completion(completion) => (json!({"completion": completion}), false),
+            Reply::InputRequired(required) => (asking(required), false),
+            #[cfg(any(feature = "http", feature = "stdio"))]
+            Reply::Task(task) => (task.created_view(), false),
+            #[cfg(any(feature = "http", feature = "stdio"))]
+            Reply::TaskState(task) => (task.view(self.identity), false),
+            // Tools were answered before; the rest says nothing.
+            _ => (json!({}), false),
+        };
+        if let (Value::Object(result), true) = (&mut result, self.era.is_modern()) {
+            result.entry("resultType").or_insert_with(|| json!("complete"));
+            if cacheable {
+                result.insert("ttlMs".into(), json!(self.identity.ttl_ms()));
+                result.insert("cacheScope".into(), json!("private"));
+            }
+            result.insert("_meta".into(), json!({SERVER_INFO: self.identity.server_info}));
+        }
+        match result {
+            Value::Object(result) => result,
+            _ => Map::new(),
+        }
+    }
+}
+
+fn asking(required: &InputRequired) -> Value {
+    let requests: Map<_, _> =
+        required.requests.iter().map(|(key, request)| (key.clone(), request.to_value())).collect();
+    let mut result = json!({"resultType": "input_required"});
+    if !requests.is_empty() {
+        result["inputRequests"] = json!(requests);
+    }
+    if let Some(sealed) = &required.sealed {
+        result["requestState"] = json!(sealed);
+    }
+    result
+}
+
+/// A tool's result as it stands inside another message.
+#[cfg(any(feature = "http", feature = "stdio"))]
+pub(crate) fn tool_result(identity: &Identity, era: Era, result: &ToolResult) -> Value {
+    let reply = Reply::Tool(result.clone());
+    serde_json::to_value(View { identity, era, reply: &reply }).unwrap_or_default()
 }
 
 #[derive(Serialize)]

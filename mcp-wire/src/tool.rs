@@ -86,6 +86,24 @@ impl ToolDescriptor {
         Ok(tool)
     }
 
+    /// A descriptor with an input schema that is sent as it is, of whatever shape JSON Schema 2020-12 allows an
+    /// object. Several clients drop the whole list over one such schema: only for clients you know.
+    ///
+    /// # Errors
+    /// For a name or description that [`ToolDescriptor::new`] refuses, or a root that is not `"type": "object"`.
+    pub fn verbatim(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        input_schema: impl Into<Arc<Value>>,
+    ) -> Result<Self, DescriptorError> {
+        let tool = Self::new(name, description, serde_json::json!({"type": "object"}))?;
+        let input_schema = input_schema.into();
+        if input_schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(tool.refused("the schema's root must have `\"type\": \"object\"`"));
+        }
+        Ok(Self { input_schema, ..tool })
+    }
+
     /// Sets the name people see.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {

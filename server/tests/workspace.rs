@@ -73,6 +73,16 @@ fn the_lab_shares_no_code_with_what_it_tests() {
 }
 
 #[test]
+fn the_conformance_server_is_made_with_mcp_wire_alone() {
+    let packages = packages();
+    let inner: Vec<_> = edges(&packages["conformance-server"])
+        .into_iter()
+        .filter(|name| packages.contains_key(name))
+        .collect();
+    assert_eq!(inner, ["mcp-wire"]);
+}
+
+#[test]
 fn the_pure_crates_know_no_runtime_clock_or_socket() {
     let packages = packages();
     let io = [

@@ -23,7 +23,7 @@ pub(super) fn routing(headers: &HeaderMap) -> RoutingHeaders<'_> {
     }
 }
 
-fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
+pub(super) fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,

@@ -1,4 +1,5 @@
-//! Streamable HTTP, without sessions: one path, `POST` only, each request complete in itself.
+//! Streamable HTTP: one path. Without more, `POST` only, each request complete in itself; with a
+//! [`Stateful`](crate::Stateful) also the sessions of the older revisions.
 //!
 //! [`McpHttp`] is a `tower::Service` over any body type; it opens no socket and knows no HTTP server. Mount it
 //! where `/mcp` is routed. On the listener set `TCP_NODELAY`, or streamed replies wait for delayed ACKs.
@@ -44,7 +45,11 @@
 
 mod headers;
 mod hosts;
+mod listen;
+mod params;
+pub(crate) mod replay;
 mod service;
+mod session;
 mod sse;
 
 use std::time::Duration;
@@ -57,6 +62,7 @@ use serde_json::{Value, json};
 use crate::Identity;
 
 pub use hosts::{HostPolicy, HostPolicyError};
+pub use params::{ParamHeaderError, ParamHeaders};
 pub use service::McpHttp;
 
 /// The body of every response.
@@ -79,6 +85,8 @@ pub struct Config {
     pub silence: Duration,
     /// How often a silent stream sends a comment. Default 15 s.
     pub keep_alive: Duration,
+    /// Which arguments must be repeated in headers. Default none.
+    pub param_headers: ParamHeaders,
 }
 
 impl Config {
@@ -92,7 +100,15 @@ impl Config {
             deadline: Duration::from_secs(30),
             silence: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
+            param_headers: ParamHeaders::default(),
         }
+    }
+
+    /// The same, checking headers against arguments.
+    #[must_use]
+    pub fn param_headers(mut self, headers: ParamHeaders) -> Self {
+        self.param_headers = headers;
+        self
     }
 
     /// The same with `policy` checked before anything else.

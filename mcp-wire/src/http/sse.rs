@@ -1,4 +1,4 @@
-//! A reply that became a stream: progress, comments while silent, the response, end.
+//! A reply that became a stream: progress, log messages, comments while silent, the response, end.
 
 use std::{
     convert::Infallible,
@@ -12,11 +12,12 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
+use tokio::sync::mpsc;
 
 use super::{BoxBody, service::CancelOnDrop};
 use crate::{
     Era, Identity, RequestId,
-    call::{Running, settled},
+    call::{Note, Running, settled},
     reply,
 };
 
@@ -61,12 +62,24 @@ impl Body for Stream {
                 None => running.progress = None,
             }
         }
+        while let Some(notes) = &mut running.notes
+            && let Poll::Ready(note) = notes.poll_recv(cx)
+        {
+            match note {
+                Some(Note::Message(message)) => {
+                    this.timer.as_mut().reset(tokio::time::Instant::now() + this.keep_alive);
+                    return Poll::Ready(Some(Ok(Frame::data(event(&message)))));
+                }
+                // Without a session there is no coming back.
+                Some(Note::Pause) => {}
+                None => running.notes = None,
+            }
+        }
         if let Poll::Ready(joined) = Pin::new(&mut running.task).poll(cx) {
-            // The call may have reported between the two polls above.
+            // The call may have reported between the polls above.
             let mut frames = Vec::new();
-            while let Some(Ok(update)) = running.progress.as_mut().map(tokio::sync::mpsc::Receiver::try_recv)
-            {
-                frames.extend_from_slice(&event(&running.notification(&update)));
+            for message in running.rest() {
+                frames.extend_from_slice(&event(&message));
             }
             frames.extend_from_slice(&event(&reply::encode(
                 &this.identity,
@@ -89,6 +102,54 @@ impl Body for Stream {
 
     fn is_end_stream(&self) -> bool {
         self.running.is_none() && self.first.is_none()
+    }
+}
+
+/// A stream of frames that somebody else makes, with comments while it is silent.
+pub(super) struct Frames {
+    frames: mpsc::Receiver<Vec<u8>>,
+    /// Whether a frame is a message that is still to become an event.
+    messages: bool,
+    keep_alive: Duration,
+    timer: Pin<Box<tokio::time::Sleep>>,
+    begun: bool,
+}
+
+impl Frames {
+    /// Of messages.
+    pub(super) fn messages(frames: mpsc::Receiver<Vec<u8>>, keep_alive: Duration) -> Self {
+        let timer = Box::pin(tokio::time::sleep(keep_alive));
+        Self { frames, messages: true, keep_alive, timer, begun: false }
+    }
+
+    /// Of events.
+    pub(super) fn ready(frames: mpsc::Receiver<Vec<u8>>, keep_alive: Duration) -> Self {
+        Self { messages: false, ..Self::messages(frames, keep_alive) }
+    }
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        let silent = Bytes::from_static(b":\n\n");
+        let frame = match this.frames.poll_recv(cx) {
+            Poll::Ready(Some(frame)) if this.messages => event(&frame),
+            Poll::Ready(Some(frame)) => Bytes::from(frame),
+            Poll::Ready(None) => return Poll::Ready(None),
+            // The first comment makes the response's head leave at once.
+            Poll::Pending if !this.begun => silent,
+            Poll::Pending if this.timer.as_mut().poll(cx).is_ready() => silent,
+            Poll::Pending => return Poll::Pending,
+        };
+        this.begun = true;
+        this.timer.as_mut().reset(tokio::time::Instant::now() + this.keep_alive);
+        Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }
 

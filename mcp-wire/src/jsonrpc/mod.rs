@@ -84,7 +84,32 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// One message from a client. Responses are not in it: this server sends no requests, so none can be due.
+/// What a client may send to a server that also sends requests: in a legacy session, and there alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Incoming {
+    /// A request or notification.
+    Message(Message),
+    /// The answer to one of the server's requests.
+    Response {
+        /// The id of the server's request.
+        id: RequestId,
+        /// A result, which is an object, or the client's error.
+        outcome: Result<Value, RpcError>,
+    },
+}
+
+impl Incoming {
+    /// Parses one message under `limits`, as strictly as [`Message::parse`].
+    ///
+    /// # Errors
+    /// As [`Message::parse`].
+    pub fn parse(text: &[u8], limits: &Limits) -> Result<Self, ParseError> {
+        parse::incoming(text, limits)
+    }
+}
+
+/// One message from a client. Responses are not in it: a server that sends no requests is due none (see
+/// [`Incoming`] for one that does).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// Wants a reply.
@@ -204,6 +229,42 @@ impl RpcError {
             "there is no tool {} for this token; `tools/list` names those there are",
             quoted(name)
         ))
+    }
+
+    /// -32602 for a prompt that does not exist.
+    #[must_use]
+    pub fn unknown_prompt(name: &str) -> Self {
+        Self::invalid_params(format!(
+            "there is no prompt {}; `prompts/list` names those there are",
+            quoted(name)
+        ))
+    }
+
+    /// For a resource that does not exist, or not for this caller: -32602 in the modern era, -32002 before.
+    #[must_use]
+    pub fn resource_not_found(era: crate::Era, uri: &str) -> Self {
+        let code = if era.is_modern() { INVALID_PARAMS } else { LEGACY_RESOURCE_NOT_FOUND };
+        Self::new(
+            code,
+            format!("there is no resource {}; `resources/list` names those there are", quoted(uri)),
+        )
+        .with_data(serde_json::json!({"uri": uri}))
+    }
+
+    /// -32021: the request needs these capabilities, an object as clients declare it, and did not declare them.
+    /// In the older revisions, which know no such error, it is sent as -32602.
+    #[must_use]
+    pub fn missing_capability(required: Value) -> Self {
+        Self::new(MISSING_CLIENT_CAPABILITY, "this call needs client capabilities that it did not declare")
+            .with_data(serde_json::json!({"requiredCapabilities": required}))
+    }
+
+    /// The same as clients of that era know it.
+    pub(crate) fn spoken_in(self, era: crate::Era) -> Self {
+        match (era, self.code) {
+            (crate::Era::Legacy(_), MISSING_CLIENT_CAPABILITY) => Self { code: INVALID_PARAMS, ..self },
+            _ => self,
+        }
     }
 
     /// -32603: the server failed. Do not put the cause in `message` if it may hold a secret.

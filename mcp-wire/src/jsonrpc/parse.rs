@@ -6,7 +6,7 @@ use std::{cell::Cell, fmt};
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, error::Category};
 
-use super::{INVALID_PARAMS, Message, PARSE_ERROR, RequestId, RpcError, quoted};
+use super::{INVALID_PARAMS, Incoming, Message, PARSE_ERROR, RequestId, RpcError, quoted};
 
 /// How much a message may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,41 @@ impl ParseError {
 }
 
 pub(super) fn message(text: &[u8], limits: &Limits) -> Result<Message, ParseError> {
+    envelope(object(text, limits)?)
+}
+
+pub(super) fn incoming(text: &[u8], limits: &Limits) -> Result<Incoming, ParseError> {
+    let map = object(text, limits)?;
+    let is_response =
+        !map.contains_key("method") && (map.contains_key("result") || map.contains_key("error"));
+    if is_response { answer(map) } else { envelope(map).map(Incoming::Message) }
+}
+
+/// A response, whose errors are answered without an id: it is not a request of the client's.
+fn answer(mut map: Map<String, Value>) -> Result<Incoming, ParseError> {
+    if map.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(ParseError::invalid(None, "`jsonrpc` must be \"2.0\""));
+    }
+    let Some(id) = map.remove("id").as_ref().and_then(RequestId::from_value) else {
+        return Err(ParseError::invalid(None, "a response must carry the `id` of the request it answers"));
+    };
+    match (map.remove("result"), map.remove("error")) {
+        (Some(result @ Value::Object(_)), None) => Ok(Incoming::Response { id, outcome: Ok(result) }),
+        (None, Some(Value::Object(error))) => {
+            let code = error.get("code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
+            let message = error.get("message").and_then(Value::as_str);
+            match (code, message) {
+                (Some(code), Some(message)) => {
+                    Ok(Incoming::Response { id, outcome: Err(RpcError::new(code, message)) })
+                }
+                _ => Err(ParseError::invalid(None, "`error` must hold `code` and `message`")),
+            }
+        }
+        _ => Err(ParseError::invalid(None, "a response holds either a `result` object or an `error` object")),
+    }
+}
+
+fn object(text: &[u8], limits: &Limits) -> Result<Map<String, Value>, ParseError> {
     if text.len() > limits.bytes {
         return Err(ParseError::invalid(None, format!("message exceeds {} bytes", limits.bytes)));
     }
@@ -60,7 +95,7 @@ pub(super) fn message(text: &[u8], limits: &Limits) -> Result<Message, ParseErro
         return Err(ParseError::unreadable(PARSE_ERROR, "text is not UTF-8"));
     };
     match value(text, limits)? {
-        Value::Object(map) => envelope(map),
+        Value::Object(map) => Ok(map),
         Value::Array(_) => {
             Err(ParseError::invalid(None, "batches are not served; send one message at a time"))
         }
