@@ -20,8 +20,10 @@ mod json;
 mod known_hosts;
 mod link_store_ops;
 mod link_token;
+mod mcp_headers;
 mod mcp_request;
 mod pve_response;
+mod state_seal;
 mod tokens_json;
 mod upid;
 mod waivers_json;
@@ -32,8 +34,10 @@ pub use grant_selector::grant_selector;
 pub use known_hosts::known_hosts;
 pub use link_store_ops::link_store_ops;
 pub use link_token::link_token;
+pub use mcp_headers::mcp_headers;
 pub use mcp_request::mcp_request;
 pub use pve_response::pve_response;
+pub use state_seal::state_seal;
 pub use tokens_json::{KNOWN_TOKEN, tokens_json};
 pub use upid::upid;
 pub use waivers_json::waivers_json;
@@ -49,8 +53,10 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("known_hosts", known_hosts),
     ("link_store_ops", link_store_ops),
     ("link_token", link_token),
+    ("mcp_headers", mcp_headers),
     ("mcp_request", mcp_request),
     ("pve_response", pve_response),
+    ("state_seal", state_seal),
     ("tokens_json", tokens_json),
     ("upid", upid),
     ("waivers_json", waivers_json),
