@@ -72,7 +72,9 @@ impl Filter {
         self
     }
 
-    pub(crate) fn to_value(&self) -> Value {
+    /// As on the wire.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
         let mut out = json!({});
         for (key, on) in [
             ("toolsListChanged", self.changes.tools),
