@@ -190,7 +190,7 @@ fn kind_of(status: u16, message: &str, errors: &BTreeMap<String, String>) -> Err
         {
             ErrorKind::Busy
         }
-        500 if message.contains("no quorum") => ErrorKind::NoQuorum,
+        500 if message.contains("no quorum") || is_read_only(message) => ErrorKind::NoQuorum,
         500 if is_taken(message) => ErrorKind::Exists,
         500 if message.starts_with("VM is locked (") || message.starts_with("CT is locked (") => {
             ErrorKind::Locked
@@ -202,6 +202,11 @@ fn kind_of(status: u16, message: &str, errors: &BTreeMap<String, String>) -> Err
         }
         _ => ErrorKind::Server,
     }
+}
+
+/// Without quorum the cluster's file system takes no writes, and some calls say no more than that.
+fn is_read_only(message: &str) -> bool {
+    message.starts_with("unable to open file '/etc/pve/") && message.trim_end().ends_with("Permission denied")
 }
 
 fn is_timeout(message: &str) -> bool {

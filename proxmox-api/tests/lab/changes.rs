@@ -136,6 +136,7 @@ async fn guests_are_put_under_ha_and_rules_made_about_them() {
     assert!(client.ha_resources().await.unwrap().iter().all(|resource| resource.vmid != vm.vmid));
 }
 
+/// A44: a cluster without a majority.
 #[tokio::test]
 async fn without_quorum_reads_go_on_and_writes_are_refused() {
     let setup = setup().await;
@@ -146,7 +147,7 @@ async fn without_quorum_reads_go_on_and_writes_are_refused() {
     let scratch = guest("pve2", GuestKind::Qemu, 104);
     let update = ConfigUpdate::new().set("cores", "3");
     let error = client.update_config(&scratch, &update).await.unwrap_err();
-    assert_eq!(error.effect(), Effect::Refused, "{error}");
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::NoQuorum, Effect::Refused), "{error}");
     alpha.lose_quorum(false);
     client.update_config(&scratch, &update).await.unwrap();
 }

@@ -49,6 +49,7 @@ async fn addresses_of_both_kinds() {
     assert!(error.message().contains("guest agent is not running"), "{error}");
 }
 
+/// A26: a token that can see nothing is told from a cluster that has nothing.
 #[tokio::test]
 async fn what_a_token_may_do() {
     let Setup { client: full, alpha, .. } = &setup().await;

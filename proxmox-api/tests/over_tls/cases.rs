@@ -356,6 +356,27 @@ async fn a_storage_that_is_not_there_is_not_usable() {
     assert_eq!(list.items[4].total, None);
 }
 
+/// A22: somebody else is at work on the guest.
+#[tokio::test]
+async fn a_guest_somebody_works_on_is_busy() {
+    let body =
+        r#"{"data":null,"message":"can't lock file '/var/lock/qemu-server/lock-101.conf' - got timeout"}"#;
+    let (server, client) = pair(move |_, _| Answer::Close(http("500 x", body))).await;
+    let error =
+        client.clone_guest(&guest(), "900".parse().unwrap(), &CloneOptions::default()).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Busy, Effect::Refused), "{error}");
+    assert!(error.message().contains("lock-101.conf"), "{error}");
+    assert_eq!(server.seen().len(), 1, "sent once");
+}
+
+/// A41: what a version does not have is told from what went wrong.
+#[tokio::test]
+async fn a_path_this_version_does_not_have_is_unsupported() {
+    let body = r#"{"data":null,"message":"Method 'GET /cluster/ha/rules' not implemented"}"#;
+    let (_server, client) = pair(move |_, _| Answer::Close(http("501 x", body))).await;
+    assert_eq!(client.ha_rules().await.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
 /// PVE answers with the word `OK` when none of the guests is on the node.
 #[tokio::test]
 async fn a_backup_of_nothing_is_no_task() {
