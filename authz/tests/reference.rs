@@ -10,8 +10,9 @@ mod common;
 use std::sync::Arc;
 
 use authz::{
-    ApprovalFacts, Denial, DenialKind, GuestFacts, GuestKind, Known, Lift, Overrides, Permit, Principal,
-    Protection, ToolRule, Vmid, WaiverSet, admit, decide, decide_approval, decide_new_guest,
+    ApprovalFacts, Asked, Check, CheckResult, Denial, DenialKind, GuestFacts, GuestKind, Known, Lift,
+    Overrides, Permit, Principal, Protection, Question, ToolRule, Vmid, WaiverSet, admit, decide,
+    decide_approval, decide_new_guest,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -142,6 +143,30 @@ fn expected(w: &World) -> Result<Option<&'static str>, DenialKind> {
         Some(kind) => Err(*kind),
         None => Ok(if hazard && protected(w) { lifted_by(w) } else { None }),
     }
+}
+
+/// Who objects to an approval. Neither waivers nor lab mode are looked at.
+fn approval_objections(w: &World) -> Vec<DenialKind> {
+    let mut out = Vec::new();
+    if w.expires.is_some_and(|seconds| seconds <= 0) {
+        out.push(DenialKind::TokenExpired);
+    }
+    let in_devices = w.devices.iter().any(|device| *device == "*" || *device == w.guest.cluster);
+    let (guests, actions) = w.grant.clone().unwrap_or_default();
+    if actions.is_empty() || !in_devices || !guests.iter().any(|word| selects(word, &w.guest)) {
+        out.push(DenialKind::GuestOutOfScope);
+    }
+    if !actions.contains(&w.tier) {
+        out.push(DenialKind::TierNotGranted);
+    }
+    if w.actor != Some("human") {
+        out.push(DenialKind::ApproverNotHuman);
+    }
+    let planner = w.planner.to_lowercase();
+    if planner == w.person.to_lowercase() || planner == "me" {
+        out.push(DenialKind::ApproverIsPlanner);
+    }
+    out
 }
 
 // ---- the same world through the crate ------------------------------------------------------------------
@@ -369,6 +394,11 @@ proptest! {
     }
 
     #[test]
+    fn gr_16_every_approval_agrees_with_the_naive_evaluator(w in worlds()) {
+        prop_assert_eq!(approved(&w).err(), approval_objections(&w).first().copied());
+    }
+
+    #[test]
     fn a_new_guest_agrees_with_the_naive_evaluator(w in worlds()) {
         // A guest without tags, pool or protection of its own, and nothing that lifts anything.
         let bare = World { guest: Guest { tags: Some(vec![]), pool: Some(None), flag: Some(false), ..w.guest.clone() },
@@ -382,6 +412,34 @@ proptest! {
 
 proptest! {
     #![proptest_config(config(4))]
+
+    /// The explanation decides nothing of its own, and the first check it reports as failed is the one that decided.
+    #[test]
+    fn every_explanation_tells_what_was_decided(w in worlds()) {
+        let (principal, rule, facts, protection, waivers) =
+            (the_principal(&w), the_rule(&w), the_facts(&w.guest), the_protection(&w), the_waivers(&w));
+        let question = Question {
+            principal: &principal, rule: &rule, cluster: w.cluster, cluster_known: true, subject: Asked::Guest(&facts),
+            op: w.op, planner: w.planner, protection: &protection,
+            overrides: Overrides { waivers: &waivers, lab_mode: w.lab }, now: common::now(),
+        };
+        let decision = question.explain();
+        prop_assert_eq!(decision.allowed, outcome(&w).is_ok());
+        prop_assert_eq!(decision.denied, outcome(&w).err());
+        prop_assert_eq!(decision.lift.is_some(), matches!(outcome(&w), Ok(Some(_))));
+        let failed = decision.failed().map(|check| check.check);
+        let expected = decision.denied.map(|kind| match kind {
+            DenialKind::TokenExpired => Check::Token,
+            DenialKind::ToolOutOfScope => Check::Tool,
+            DenialKind::ClusterOutOfScope => Check::Cluster,
+            DenialKind::TierNotGranted => Check::Tier,
+            DenialKind::Protected => Check::Protection,
+            _ => Check::Guest,
+        });
+        prop_assert_eq!(failed, expected);
+        let failures = decision.checks.iter().filter(|check| check.result == CheckResult::Failed).count();
+        prop_assert!(failures >= objections(&w).len().min(1));
+    }
 
     #[test]
     fn gr_17_order_and_repetition_change_nothing(w in worlds(), seed in 0..64_usize) {
