@@ -49,5 +49,5 @@ pub use storage::{
 pub use task::{
     LogLine, Task, TaskExit, TaskFilter, TaskOutcome, TaskSource, TaskStatus, WaitPolicy, Waited,
 };
-pub use tls::{Fingerprint, Trust};
+pub use tls::{Fingerprint, Presented, Trust, presented};
 pub use wire::{Field, JsonMap, Listing};

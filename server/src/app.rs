@@ -10,6 +10,7 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::clock::Clock;
 use crate::config::Live;
+use crate::metrics;
 use crate::resolve::Resolver;
 use crate::transfer_http::Transfers;
 
@@ -31,6 +32,8 @@ pub struct App {
     pub transfers: Option<Arc<Transfers>>,
     /// Work that finishes even when its caller has gone.
     pub tracker: Tracker,
+    /// What is counted.
+    pub metrics: metrics::Shared,
 }
 
 impl std::fmt::Debug for App {

@@ -14,6 +14,8 @@ pub mod config;
 pub mod files;
 pub mod keys;
 mod limiter;
+pub mod metrics;
+pub mod privileges;
 mod redact;
 pub mod resolve;
 pub mod serve;

@@ -14,6 +14,8 @@ fn main() -> ExitCode {
         None => run_server(&serve),
         Some(Command::Serve(args)) => run_server(&args),
         Some(Command::Check(args)) => cli::check::run(&args),
+        Some(Command::Doctor(args)) => cli::doctor::run(&args),
+        Some(Command::Role(args)) => cli::role::run(&args),
         Some(Command::Token(command)) => cli::token::run(&command),
         Some(Command::Authz(command)) => cli::authz::run(&command),
         Some(Command::Change(args)) => cli::change::run(&args),

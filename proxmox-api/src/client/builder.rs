@@ -1,6 +1,9 @@
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -128,6 +131,7 @@ impl ClientBuilder {
             endpoints: self.endpoints,
             preferred: AtomicUsize::new(0),
             timeouts: self.timeouts,
+            date: AtomicU64::new(0),
         })))
     }
 }

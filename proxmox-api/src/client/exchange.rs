@@ -195,8 +195,18 @@ impl Inner {
         self.answer(response, call).await
     }
 
+    fn note_date(&self, headers: &http::HeaderMap) {
+        let date =
+            headers.get(header::DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        let seconds = date.and_then(|date| Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()));
+        if let Some(seconds) = seconds {
+            self.date.store(seconds, Ordering::Relaxed);
+        }
+    }
+
     pub(super) async fn answer(&self, response: Response<Incoming>, call: &Call) -> Result<Reply, Failure> {
         let (head, body) = response.into_parts();
+        self.note_date(&head.headers);
         let body = Limited::new(body, ANSWER_CAP).collect().await.map(|body| body.to_bytes());
         if head.status.is_success() {
             let effect = if call.is_mutation() { Effect::Unknown } else { Effect::Refused };
@@ -281,12 +291,12 @@ fn links<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
     })
 }
 
-fn is_tls(error: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     links(error).any(|link| link.is::<rustls::Error>())
 }
 
 /// The causes in one line, innermost last, without the wrappers that repeat or say nothing.
-fn chain(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
     for link in links(error) {
         let part = link.to_string();

@@ -8,7 +8,11 @@ mod upload;
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -22,6 +26,7 @@ pub use token::ApiToken;
 pub(crate) use upload::Multipart;
 
 use self::exchange::Call;
+pub(crate) use self::exchange::{chain, is_tls};
 use crate::{
     error::Error,
     tls::Connector,
@@ -48,6 +53,8 @@ struct Inner {
     writes: Http,
     uploads: legacy::Client<Connector, upload::UploadBody>,
     timeouts: Timeouts,
+    /// When the last answer was written by the clock over there; seconds since 1970, 0 before the first.
+    date: AtomicU64,
 }
 
 impl Client {
@@ -61,6 +68,37 @@ impl Client {
     #[must_use]
     pub fn token_id(&self) -> &str {
         &self.0.token_id
+    }
+
+    /// Where the cluster's API is, in the order in which endpoints are tried.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.0.endpoints.iter()
+    }
+
+    /// The same client asking this endpoint alone, one of [`endpoints`](Self::endpoints), with its connections and its
+    /// trust: for finding out how each of them is.
+    #[must_use]
+    pub fn only(&self, endpoint: &Endpoint) -> Self {
+        Self(Arc::new(Inner {
+            endpoints: vec![endpoint.clone()],
+            preferred: AtomicUsize::new(0),
+            header: self.0.header.clone(),
+            token_id: self.0.token_id.clone(),
+            scrubber: self.0.scrubber.clone(),
+            reads: self.0.reads.clone(),
+            writes: self.0.writes.clone(),
+            uploads: self.0.uploads.clone(),
+            timeouts: self.0.timeouts,
+            date: AtomicU64::new(0),
+        }))
+    }
+
+    /// What the clock at the other end said when it wrote its last answer (its `Date`, whole seconds). `None` before an
+    /// answer and where a proxy takes the header away.
+    #[must_use]
+    pub fn last_date(&self) -> Option<SystemTime> {
+        let seconds = self.0.date.load(Ordering::Relaxed);
+        (seconds != 0).then(|| UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     pub(crate) async fn read(&self, path: Path, query: Form) -> Result<Reply, Error> {

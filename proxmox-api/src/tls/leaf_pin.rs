@@ -1,10 +1,15 @@
-//! Trust in exactly one certificate, by its SHA-256 fingerprint.
+//! Trust in exactly one certificate, by its SHA-256 fingerprint; and a look at the certificates of a server that is not
+//! trusted at all.
 //!
 //! This is the one file of the crate that may name rustls' `dangerous()`: an exact pin replaces the checks of chain,
 //! name and dates, which say less than the pin does. The signature checks are rustls' own and stay, so that showing
 //! a copied certificate without holding its key gets nobody in.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{Arc, OnceLock},
+};
 
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, OtherError, SignatureScheme,
@@ -86,6 +91,61 @@ pub(super) fn config(
 ) -> ClientConfig {
     let verifier = LeafPin { fingerprint, algorithms: provider.signature_verification_algorithms };
     builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
+}
+
+/// A client configuration that writes the certificates it is shown into `seen` and then refuses them, whatever they
+/// are: the handshake never ends well, so nothing can be sent over it.
+pub(super) fn looking(
+    builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+    seen: Arc<OnceLock<Vec<Vec<u8>>>>,
+    provider: &CryptoProvider,
+) -> ClientConfig {
+    let verifier = Look { seen, algorithms: provider.signature_verification_algorithms };
+    builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
+}
+
+#[derive(Debug)]
+struct Look {
+    seen: Arc<OnceLock<Vec<Vec<u8>>>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Look {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let chain = std::iter::once(end_entity).chain(intermediates).map(|der| der.to_vec()).collect();
+        // Only the first handshake counts; there is one.
+        let _ = self.seen.set(chain);
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod connect;
 mod leaf_pin;
+mod look;
 mod roots;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use rustls::ClientConfig;
 
 pub(crate) use connect::{Connector, Dial};
 pub use leaf_pin::Fingerprint;
+pub use look::{Presented, presented};
 
 use crate::error::Error;
 

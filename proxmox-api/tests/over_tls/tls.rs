@@ -1,6 +1,6 @@
 //! Whom the client takes for its cluster.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use proxmox_api::{Effect, ErrorKind, Fingerprint, Trust};
 use rustls::{ServerConfig, crypto::ring};
@@ -226,4 +226,33 @@ fn px_01_checks_can_be_replaced_in_one_file_only() {
         }
     }
     assert!(matches!(found.as_slice(), [file] if file.ends_with("tls/leaf_pin.rs")), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_look_at_a_server_shows_its_certificate_and_sends_nothing() {
+    let identity = Identity::self_signed(&["elsewhere.test"]);
+    let server = server(identity.server()).await;
+    let endpoint = proxmox_api::Endpoint::parse(&format!("https://{}", server.address)).unwrap();
+    let shown = proxmox_api::presented(&endpoint, Duration::from_secs(5)).await.unwrap();
+    assert_eq!(shown.fingerprint(), Fingerprint::of(&identity.certificate));
+    assert_eq!(shown.certificates().len(), 1);
+    // What it says can be pinned, and is what then gets in.
+    accepts(&server, Trust::Leaf(shown.fingerprint())).await;
+    assert_eq!(server.seen().len(), 1, "the look sent a request");
+}
+
+#[tokio::test]
+async fn a_look_at_nothing_and_at_plain_http_says_which() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint =
+        proxmox_api::Endpoint::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await;
+    });
+    let error = proxmox_api::presented(&endpoint, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Tls, Effect::NotSent), "{error}");
+    serving.await.unwrap();
+    let error = proxmox_api::presented(&endpoint, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unreachable, Effect::NotSent), "{error}");
 }

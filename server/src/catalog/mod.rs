@@ -37,6 +37,12 @@ pub fn scope_names() -> impl Iterator<Item = &'static str> {
     all().map(ToolSpec::name).chain(SCOPES.iter().map(|scope| scope.name))
 }
 
+/// What each tool needs at PVE, in listing order. A scope that is no tool is an operation of the change sets, and needs what
+/// that operation does.
+pub fn privileges() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    all().map(|spec| (spec.name(), spec.privileges))
+}
+
 /// A tool with its compiled validator.
 pub struct Entry {
     /// The tool.

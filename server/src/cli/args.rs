@@ -51,6 +51,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub transfer_listen: Option<SocketAddr>,
 
+    /// Serve counters for Prometheus at `/metrics` here, on a listener of their own; off unless named.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+
     /// With stdio: act with the rights of this entry of the tokens file. Without it, reads only.
     #[arg(long, value_name = "NAME")]
     pub stdio_principal: Option<String>,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::args::STATE_DIR;
+use super::output;
 use crate::audit::{Head, verify_files};
 
 /// The verbs below `audit`.
@@ -41,14 +42,14 @@ pub fn run(command: &AuditCommand) -> ExitCode {
     let paths: Vec<_> = files.iter().map(PathBuf::as_path).collect();
     match verify_files(&paths, args.since_checkpoint.as_ref()) {
         Ok(summary) => {
-            // The last line is what to keep on another machine.
-            println!("records {} to {}: sound", summary.first_seq, summary.head.seq);
+            let mut text = format!("records {} to {}: sound\n", summary.first_seq, summary.head.seq);
             if !summary.from_genesis {
-                println!("older records are in files that were not named");
+                text.push_str("older records are in files that were not named\n");
             }
-            println!("restarts {}, repairs {}", summary.restarts, summary.repairs);
-            println!("{}", summary.head);
-            ExitCode::SUCCESS
+            text.push_str(&format!("restarts {}, repairs {}\n", summary.restarts, summary.repairs));
+            // The last line is what to keep on another machine.
+            text.push_str(&format!("{}\n", summary.head));
+            output::print(&text)
         }
         Err(error) => {
             eprintln!("error: {error}");

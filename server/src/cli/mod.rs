@@ -5,7 +5,10 @@ pub mod audit;
 pub mod authz;
 pub mod change;
 pub mod check;
+pub mod doctor;
 pub mod log;
+mod output;
+pub mod role;
 pub mod start;
 pub mod token;
 
@@ -40,6 +43,10 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Say whether `serve` with the same flags would start, and everything that keeps it from it.
     Check(Box<ServeArgs>),
+    /// Ask every cluster whether the tools will work on it, and print what would make them work.
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Print the least-privilege role for the clusters' tokens.
+    Role(role::RoleArgs),
     /// Make, list, change and revoke bearer tokens.
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -91,6 +91,9 @@ pub fn rules(args: &ServeArgs) -> Vec<Problem> {
         (None, Some(_)) => refuse("--tls-key needs --tls-cert".to_owned()),
         _ => {}
     }
+    if let Some(address) = args.metrics_listen {
+        metrics_rules(args, address, &mut refuse);
+    }
     if let Err(error) = HostPolicy::new(&args.allowed_host, &args.allowed_origin) {
         refuse(format!("--allowed-host/--allowed-origin: {error}"));
     }
@@ -120,6 +123,30 @@ fn listener_rules(args: &ServeArgs, address: SocketAddr, flag: &str, refuse: &mu
                 "{flag} {address} listens on every address: name the web origins it answers to with --allowed-origin"
             ));
         }
+    }
+}
+
+/// Counters need no token, so they are never where callers are.
+fn metrics_rules(args: &ServeArgs, address: SocketAddr, refuse: &mut impl FnMut(String)) {
+    let ip = address.ip().to_canonical();
+    if ip.is_unspecified() {
+        refuse(format!(
+            "--metrics-listen {address} listens on every address, the public one too: name one of them, such as 127.0.0.1:9187"
+        ));
+    }
+    let public = match args.transport {
+        Transport::StreamableHttp => Some(args.listen()),
+        Transport::Stdio => args.transfer_listen,
+    };
+    if let Some(public) = public
+        && !is_loopback(public.ip())
+        && public.ip().to_canonical() == ip
+    {
+        refuse(format!(
+            "--metrics-listen {address} is the address that callers use; counters need no token, so name another, such as \
+             127.0.0.1:{}",
+            address.port()
+        ));
     }
 }
 

@@ -23,6 +23,7 @@ use crate::audit::{Event, Record};
 use crate::changes::Observer;
 use crate::cli::{ServeArgs, Transport};
 use crate::config::{Reloader, Sources};
+use crate::metrics;
 
 /// How long running work may still take when the server stops.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(30);
@@ -45,6 +46,8 @@ impl std::fmt::Debug for Options {
 pub struct Running {
     /// Where it listens; the port is real even where 0 was asked for.
     pub address: SocketAddr,
+    /// Where its counters are served, when they are.
+    pub metrics_address: Option<SocketAddr>,
     /// Its parts.
     pub app: Arc<App>,
     stop: watch::Sender<bool>,
@@ -107,6 +110,7 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     let live = start::load(&sources)?;
     let listener = http::Listener::bind(args).await?;
     let address = listener.address();
+    let metrics = metrics_listener(args).await?;
     let transfers = start::transfers_for(&live, address, listener.is_tls());
     let (app, lock) = start_app(args, live.clone(), Some(transfers), options.observer).await?;
     let front = front::Front::new(app.clone(), args, address)?;
@@ -114,8 +118,18 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     attend(&app, args, stopped.clone())?;
     let serving = tokio::spawn(listener.serve(front, stopped));
     let reloader = Arc::new(Reloader::new(sources, live, Some(app.audit.clone())));
-    let background = vec![reloads(reloader.clone()), sweeps(app.clone())];
-    Ok(Running { address, app, stop, serving, reloader, background, _lock: lock })
+    let mut background = vec![reloads(reloader.clone()), sweeps(app.clone())];
+    let metrics_address = metrics.as_ref().map(metrics::Listener::address);
+    background.extend(metrics.map(|listener| listener.serve(app.clone())));
+    Ok(Running { address, metrics_address, app, stop, serving, reloader, background, _lock: lock })
+}
+
+/// Binds the listener for counters, where the flags ask for one.
+async fn metrics_listener(args: &ServeArgs) -> Result<Option<metrics::Listener>, StartError> {
+    match args.metrics_listen {
+        Some(address) => metrics::Listener::bind(address).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Serves until the process is told to stop.
@@ -129,6 +143,9 @@ pub async fn run(args: &ServeArgs) -> Result<(), StartError> {
             let stop = StopSignals::catch()?;
             let running = start_http(args, Options::default()).await?;
             tracing::info!(address = %running.address, "serving MCP at /mcp");
+            if let Some(address) = running.metrics_address {
+                tracing::info!(%address, "serving counters at /metrics");
+            }
             tell_supervisor(&[sd_notify::NotifyState::Ready]);
             stop.wait().await;
             tell_supervisor(&[sd_notify::NotifyState::Stopping]);

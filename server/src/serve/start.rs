@@ -179,6 +179,7 @@ pub async fn open_app(
         changes,
         transfers,
         tracker: Tracker::default(),
+        metrics: crate::metrics::Shared::default(),
     });
     let record = Record::new(Event::Start)
         .generation(snapshot.generation)

@@ -54,7 +54,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
         // As a server over HTTP ends.
         opened.stop.send_replace(true);
         opened.stop.closed().await;
-        super::wind_down(&opened.app, &shared.reloader, &[reloads, opened.sweeps.clone()]).await;
+        let mut background = opened.background.clone();
+        background.push(reloads);
+        super::wind_down(&opened.app, &shared.reloader, &background).await;
     }
     ended.map_err(|error| StartError::Internal(anyhow::anyhow!("standard input or output failed: {error}")))
 }
@@ -111,7 +113,7 @@ struct Opened {
     app: Arc<App>,
     /// Stops the listener for uploads and the control socket, which hold the only receivers.
     stop: watch::Sender<bool>,
-    sweeps: AbortHandle,
+    background: Vec<AbortHandle>,
     _lock: StateLock,
 }
 
@@ -174,6 +176,7 @@ impl Shared {
             Some(address) => Some(Listener::at(address, &self.args).await?),
             None => None,
         };
+        let metrics = super::metrics_listener(&self.args).await?;
         let transfers = listener
             .as_ref()
             .map(|listener| start::transfers_for(&self.live, listener.address(), listener.is_tls()));
@@ -185,8 +188,9 @@ impl Shared {
             let front = Front::transfers_only(app.clone(), &self.args, listener.address())?;
             tokio::spawn(listener.serve(front, stopped));
         }
-        let sweeps = super::sweeps(app.clone());
-        Ok(Opened { app, stop, sweeps, _lock: lock })
+        let mut background = vec![super::sweeps(app.clone())];
+        background.extend(metrics.map(|listener| listener.serve(app.clone())));
+        Ok(Opened { app, stop, background, _lock: lock })
     }
 }
 

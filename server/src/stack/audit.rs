@@ -67,6 +67,7 @@ where
         Box::pin(async move {
             let _counted = counted;
             let result = inner.await;
+            ended.count(result.as_ref().map_or_else(ToolFailure::code, |_| "ok"));
             let record = match &result {
                 Ok(_) => ended.record().allowed(),
                 Err(failure @ ToolFailure::Denied(_)) => {
@@ -94,6 +95,10 @@ struct Ended {
 }
 
 impl Ended {
+    fn count(&self, outcome: &'static str) {
+        self.context.app.metrics.call(self.spec_name, outcome, self.started.elapsed());
+    }
+
     fn record(&mut self) -> Record {
         let event = match self.tier {
             Some(Tier::Read) | None => Event::ToolCall,
@@ -113,7 +118,9 @@ impl Drop for Ended {
         if self.written {
             return;
         }
-        let record = if std::thread::panicking() {
+        let panicking = std::thread::panicking();
+        self.count(if panicking { "internal" } else { "client_gone" });
+        let record = if panicking {
             self.record()
                 .outcome("internal")
                 .reason("the server failed while it ran the call; its log says where")

@@ -144,6 +144,7 @@ impl Bearer {
 
     /// One answer for every wrong token; the audit knows which it was. A flood is counted, not written line by line.
     async fn refuse(&self, app: &App, snapshot: &Snapshot, peer: IpAddr, code: &str) -> Refusal {
+        app.metrics.refused_bearer();
         if !self.failures.failure(peer, per_minute(snapshot), app.clock.monotonic()) {
             self.suppressed.fetch_add(1, Ordering::Relaxed);
             return too_many();

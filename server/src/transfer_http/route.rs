@@ -16,6 +16,7 @@ use super::reply::{self, Reply};
 use super::{Binding, Transfers, push};
 use crate::app::App;
 use crate::audit::{Event, Record};
+use crate::metrics::TransferRoute;
 
 /// Where upload links live. The label of the route everywhere is this and `{token}`.
 pub const PREFIX: &str = "/transfers/upload/";
@@ -149,11 +150,14 @@ where
         .peer(peer)
         .outcome(ended.outcome.code())
         .detail("status", u64::from(ended.status.as_u16()));
-    let micros = app.clock.monotonic().saturating_sub(started).as_micros();
-    record = record.detail("micros", u64::try_from(micros).unwrap_or(u64::MAX));
+    let took = app.clock.monotonic().saturating_sub(started);
+    record = record.detail("micros", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let mut carried = 0;
     if let Outcome::Ok { bytes, .. } | Outcome::AbortedByClient { bytes } = &ended.outcome {
         record = record.detail("bytes", *bytes);
+        carried = *bytes;
     }
+    app.metrics.transfer(TransferRoute::Upload, ended.outcome.code(), carried, took);
     if let Outcome::Failed { code, message } = &ended.outcome {
         record = record.detail("code", *code).reason(message.clone());
     }
