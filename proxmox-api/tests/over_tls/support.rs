@@ -314,7 +314,7 @@ pub(crate) async fn pair_with(
 /// Waits so short that a server which never answers is given up soon.
 pub(crate) fn short() -> Timeouts {
     let moment = Duration::from_millis(400);
-    Timeouts { connect: moment, read: moment, write: moment }
+    Timeouts { connect: moment, handshake: moment, head: moment, idle: moment, read: moment, write: moment }
 }
 
 pub(crate) fn guest() -> GuestRef {
