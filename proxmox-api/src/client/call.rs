@@ -118,4 +118,27 @@ mod tests {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::TooLarge, Effect::NotSent), "{error}");
         assert_eq!(post(BODY_CAP).await.kind(), ErrorKind::Unreachable, "the limit itself is allowed");
     }
+
+    /// A body always states its length, however large: PVE refuses a chunked one, and POST without a length.
+    #[test]
+    fn px_13_a_body_states_its_length_and_only_post_and_put_have_one() {
+        use hyper::body::Body as _;
+        let endpoint = Endpoint::parse("https://pve1.test").unwrap();
+        for size in [0, 10_000, 500_000] {
+            for method in [Method::GET, Method::DELETE, Method::POST, Method::PUT] {
+                let form = Form::new().put("a", "x".repeat(size));
+                let call = Call::new(method.clone(), Path::of("nodes"), form);
+                let request = call.request(&endpoint, &HeaderValue::from_static("x")).unwrap();
+                let (length, exact) = (request.headers().get(header::CONTENT_LENGTH), request.body().size_hint().exact());
+                assert_eq!(request.headers().get(header::TRANSFER_ENCODING), None);
+                if method == Method::POST || method == Method::PUT {
+                    assert_eq!(length.unwrap().to_str().unwrap(), (size + 2).to_string());
+                    assert_eq!((exact, request.uri().query()), (Some(size as u64 + 2), None));
+                } else {
+                    assert_eq!((length, exact), (None, Some(0)));
+                    assert_eq!(request.uri().query().unwrap().len(), size + 2);
+                }
+            }
+        }
+    }
 }
