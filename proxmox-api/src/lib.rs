@@ -52,4 +52,7 @@ pub use task::{
     LogLine, Task, TaskExit, TaskFilter, TaskOutcome, TaskSource, TaskStatus, WaitPolicy, Waited,
 };
 pub use tls::{Fingerprint, Trust};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use wire::fuzzing;
 pub use wire::{Field, JsonMap, Listing};

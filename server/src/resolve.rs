@@ -203,8 +203,8 @@ impl Resolver {
         &self,
         cluster: &Arc<Cluster>,
         freshness: Freshness,
-    ) -> Result<Vec<Resource>, Error> {
-        Ok(self.inventory(cluster, freshness).await?.to_listing().items)
+    ) -> Result<Arc<Vec<Resource>>, Error> {
+        Ok(Arc::new(self.inventory(cluster, freshness).await?.to_listing().items))
     }
 
     /// The cached inventory, or what `ask` answers, for as many callers as wait for it. One that was asked for before the last

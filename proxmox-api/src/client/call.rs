@@ -129,7 +129,8 @@ mod tests {
                 let form = Form::new().put("a", "x".repeat(size));
                 let call = Call::new(method.clone(), Path::of("nodes"), form);
                 let request = call.request(&endpoint, &HeaderValue::from_static("x")).unwrap();
-                let (length, exact) = (request.headers().get(header::CONTENT_LENGTH), request.body().size_hint().exact());
+                let (length, exact) =
+                    (request.headers().get(header::CONTENT_LENGTH), request.body().size_hint().exact());
                 assert_eq!(request.headers().get(header::TRANSFER_ENCODING), None);
                 if method == Method::POST || method == Method::PUT {
                     assert_eq!(length.unwrap().to_str().unwrap(), (size + 2).to_string());

@@ -237,9 +237,11 @@ impl Inner {
                     let message = format!("the source is not as it should be: {problem}; nothing was stored");
                     Failure::Final(Error::new(ErrorKind::Source, Effect::NotSent, message))
                 }
-                (None, Failure::Broken(error) | Failure::Useless(error) | Failure::Final(error)) => Failure::Final(
-                    Error::new(error.kind(), effect(shared), error.message()).with_source(error),
-                ),
+                (None, Failure::Broken(error) | Failure::Useless(error) | Failure::Final(error)) => {
+                    Failure::Final(
+                        Error::new(error.kind(), effect(shared), error.message()).with_source(error),
+                    )
+                }
                 (None, connect) => connect,
             }),
         }

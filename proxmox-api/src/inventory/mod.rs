@@ -177,8 +177,14 @@ impl Inventory {
         }
     }
 
+    /// The entry at this place in PVE's order, from 0.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<Entry<'_>> {
+        Some(Entry::new(&self.text, self.rows.get(at)?))
+    }
+
     fn entry(&self, at: u32) -> Option<Entry<'_>> {
-        Some(Entry::new(&self.text, self.rows.get(at as usize)?))
+        self.get(at as usize)
     }
 }
 

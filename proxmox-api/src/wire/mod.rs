@@ -3,6 +3,8 @@
 mod field;
 mod flag;
 mod form;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod listing;
 mod number;
 mod path;

@@ -160,7 +160,13 @@ async fn px_05_a_read_moves_on_from_an_endpoint_that_is_of_no_use_and_a_mutation
 
 #[tokio::test]
 async fn what_an_endpoint_answers_itself_is_not_asked_again_elsewhere() {
-    for status in ["400 Parameter verification failed.", "401 No ticket", "403 Permission check failed", "500 no", "595 x"] {
+    for status in [
+        "400 Parameter verification failed.",
+        "401 No ticket",
+        "403 Permission check failed",
+        "500 no",
+        "595 x",
+    ] {
         let (first, live, client) = useless_first(Answer::Close(http(status, ""))).await;
         let error = client.version().await.unwrap_err();
         assert_eq!(error.status().unwrap().to_string(), status[..3]);

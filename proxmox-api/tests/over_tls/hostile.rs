@@ -66,18 +66,31 @@ fn bodies() -> Vec<(&'static str, Answer)> {
         ("2 GB, announced", Answer::Flood(head("Content-Length: 2147483648"), kib_64.clone(), 32 << 10)),
         ("2 GB in chunks", Answer::Flood(head("Transfer-Encoding: chunked"), chunk(&kib_64), 32 << 10)),
         ("2 GB until the end of the connection", Answer::Flood(head("Connection: close"), kib_64, 32 << 10)),
-        ("ten million elements", Answer::Flood(head("Transfer-Encoding: chunked"), chunk(&b"0,".repeat(50_000)), 200)),
+        (
+            "ten million elements",
+            Answer::Flood(head("Transfer-Encoding: chunked"), chunk(&b"0,".repeat(50_000)), 200),
+        ),
         ("many numbers", full("{\"data\":[0", ",0", "]}")),
         ("many empty entries", full("{\"data\":[{}", ",{}", "]}")),
         ("many tiny entries", full("{\"data\":[{\"type\":\"x\"}", ",{\"type\":\"x\"}", "]}")),
-        ("many tiny nodes", full("{\"data\":[{\"type\":\"node\",\"node\":\"a\"}", ",{\"type\":\"node\",\"node\":\"a\"}", "]}")),
+        (
+            "many tiny nodes",
+            full(
+                "{\"data\":[{\"type\":\"node\",\"node\":\"a\"}",
+                ",{\"type\":\"node\",\"node\":\"a\"}",
+                "]}",
+            ),
+        ),
         ("many fields", full("{\"data\":{\"a\":1", ",\"a\":1", "}}")),
         ("many fields of the answer", full("{\"data\":[]", ",\"a\":1", "}")),
         ("many lists", full("{\"data\":[]", ",\"data\":[]", "}")),
         ("a deep list", full("{\"data\":", "[", "")),
         ("a deep object", full("{\"data\":", "{\"a\":", "")),
         ("one long text", full("{\"data\":[{\"type\":\"node\",\"node\":\"a\",\"name\":\"", "x", "\"}]}")),
-        ("one long text of escapes", full("{\"data\":[{\"type\":\"node\",\"node\":\"a\",\"status\":\"", "\\u0041", "\"}]}")),
+        (
+            "one long text of escapes",
+            full("{\"data\":[{\"type\":\"node\",\"node\":\"a\",\"status\":\"", "\\u0041", "\"}]}"),
+        ),
         ("one long number", full("{\"data\":[{\"type\":\"node\",\"node\":\"a\",\"mem\":1", "0", "}]}")),
         ("bytes that are no UTF-8", invalid),
     ]
@@ -105,7 +118,10 @@ async fn px_04_the_client_of_hostile_bodies() {
         assert!(start.elapsed() < Duration::from_secs(3 * 30), "{what}: {:?}", start.elapsed());
         for result in results {
             if let Err(error) = result {
-                assert!(matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Malformed), "{what}: {error}");
+                assert!(
+                    matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Malformed),
+                    "{what}: {error}"
+                );
                 assert!(error.message().len() < 5000, "{what}");
             }
         }
@@ -136,16 +152,18 @@ async fn px_04_hostile_bodies_are_read_within_64_mib_and_their_deadline() {
     let (authority, bodies) = (Authority::new(), bodies());
     let names = bodies.iter().map(|(name, _)| *name).collect::<Vec<_>>().join("|");
     let requests = 1 + METHODS * bodies.len();
-    let server = Server::start(authority.issue(&["127.0.0.1"]).server(), move |n, _| match n.checked_sub(1) {
-        None => data(VERSION),
-        Some(n) => bodies[n / METHODS].1.clone(),
-    })
-    .await;
+    let server =
+        Server::start(authority.issue(&["127.0.0.1"]).server(), move |n, _| match n.checked_sub(1) {
+            None => data(VERSION),
+            Some(n) => bodies[n / METHODS].1.clone(),
+        })
+        .await;
     let child = child("hostile::px_04_the_client_of_hostile_bodies", "PX_04", &server, &authority)
         .env("PX_04_NAMES", names)
         .output();
     let output = child.unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("px-04 grew by"), "{text}");
     assert_eq!(server.seen().len(), requests, "{text}");
 }

@@ -40,12 +40,13 @@ async fn px_10_a_storm_of_refusals_costs_one_request_a_call_and_shuts_nobody_out
 async fn px_10_a_cluster_that_does_not_answer_is_left_alone_and_another_is_not() {
     let healthy = Arc::new(AtomicBool::new(false));
     let now = healthy.clone();
-    let (server, client) = pair_with(short(), move |_, seen| match (now.load(Ordering::SeqCst), seen.line.as_bytes()) {
-        (false, _) => Answer::Cut(Vec::new()),
-        (true, [b'G', ..]) => data(VERSION),
-        (true, _) => data(&format!("\"{UPID}\"")),
-    })
-    .await;
+    let (server, client) =
+        pair_with(short(), move |_, seen| match (now.load(Ordering::SeqCst), seen.line.as_bytes()) {
+            (false, _) => Answer::Cut(Vec::new()),
+            (true, [b'G', ..]) => data(VERSION),
+            (true, _) => data(&format!("\"{UPID}\"")),
+        })
+        .await;
     let (_other_server, other) = pair(|_, _| data(VERSION)).await;
     for _ in 0..5 {
         assert_eq!(client.version().await.unwrap_err().effect(), Effect::Refused);
