@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     guest::{GuestKind, GuestRef},
     ids::{NodeName, StorageId, Tags, Vmid},
-    wire::{Field, Listing},
+    wire::{Field, Listing, Record},
 };
 
 /// What a [`Resource`] is.
@@ -128,5 +128,40 @@ impl Resource {
     /// As [`Inventory::parse`].
     pub fn parse_all(body: impl Into<Vec<u8>>) -> Result<Listing<Self>, Error> {
         Ok(Inventory::parse(body)?.to_listing())
+    }
+
+    /// Reads an entry of another answer that lists resources, such as a pool's members.
+    pub(crate) fn read(row: &Record<'_>) -> Option<Self> {
+        let kind = ResourceKind::read(&row.filled("type")?);
+        let resource = Self {
+            id: row.filled("id"),
+            node: row.id("node"),
+            vmid: row.id("vmid"),
+            name: row.filled("name"),
+            status: row.filled("status"),
+            tags: row.tags("tags"),
+            pool: row.text("pool"),
+            template: row.flag("template"),
+            lock: row.filled("lock"),
+            ha_state: row.filled("hastate"),
+            storage: row.id("storage"),
+            plugin_type: row.filled("plugintype"),
+            shared: row.flag("shared"),
+            cpu: row.float("cpu"),
+            maxcpu: row.float("maxcpu"),
+            mem: row.integer("mem"),
+            maxmem: row.integer("maxmem"),
+            disk: row.integer("disk"),
+            maxdisk: row.integer("maxdisk"),
+            uptime: row.integer("uptime"),
+            kind,
+        };
+        let identified = match resource.kind {
+            ResourceKind::Qemu | ResourceKind::Lxc => resource.node.is_some() && resource.vmid.is_some(),
+            ResourceKind::Node => resource.node.is_some(),
+            ResourceKind::Storage => resource.node.is_some() && resource.storage.is_some(),
+            _ => true,
+        };
+        identified.then_some(resource)
     }
 }

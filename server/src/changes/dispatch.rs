@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use changeset::{ChangeSet, DispatchPermit, Event, Lookup, SendResult, TaskEnd};
-use proxmox_api::{DestroyOptions, Error, GuestKind, GuestRef, Lookup, TaskExit, TaskFilter, Upid, Vmid};
+use proxmox_api::{DestroyOptions, Error, GuestKind, GuestRef, TaskExit, TaskFilter, Upid, Vmid};
 
 use super::plan::DESTROY_GUEST;
 use super::runner::vmid_of;
@@ -52,9 +52,9 @@ pub(super) async fn watermark(app: &App, set: &ChangeSet, step: usize) -> Event 
         Err(error) => return Event::Unavailable(error.to_string()),
     };
     let at = match inventory.guest(vmid) {
-        Lookup::Guest(entry) => entry.guest(),
-        Lookup::Absent => None,
-        Lookup::Contradiction(what) => return Event::Unavailable(what.to_string()),
+        proxmox_api::Lookup::Guest(entry) => entry.guest(),
+        proxmox_api::Lookup::Absent => None,
+        proxmox_api::Lookup::Contradiction(what) => return Event::Unavailable(what.to_string()),
     };
     let Some(at) = at else { return Event::Unavailable("the guest is no longer listed".to_owned()) };
     match known_tasks(cluster, &at.node, vmid, &op).await {
