@@ -6,27 +6,24 @@ use proxmox_api::{ApiToken, Client, Endpoint, SecretString, Trust};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = env::args().skip(1).collect();
-    let (endpoint, token_id, ca_file) = match args.as_slice() {
-        [endpoint, token_id] => (endpoint, token_id, None),
-        [endpoint, token_id, ca_file] => (endpoint, token_id, Some(ca_file)),
-        _ => return Err("usage: list_guests ENDPOINT TOKEN_ID [CA_FILE]".into()),
+    let mut args = env::args().skip(1);
+    let (Some(endpoint), Some(token_id)) = (args.next(), args.next()) else {
+        return Err("usage: list_guests ENDPOINT TOKEN_ID [CA_FILE]".into());
     };
+    let trust = args.next().map_or(Ok(Trust::System), |file| fs::read_to_string(file).map(Trust::Ca))?;
     let secret = SecretString::from(env::var("PVE_TOKEN_SECRET")?);
     let client = Client::builder()
-        .endpoint(Endpoint::parse(endpoint)?)
+        .endpoint(Endpoint::parse(&endpoint)?)
         .token(ApiToken::new(token_id, secret)?)
-        .trust(ca_file.map_or(Ok(Trust::System), |file| fs::read_to_string(file).map(Trust::Ca))?)
+        .trust(trust)
         .build()?;
 
-    let guests = client.guests().await?;
-    for guest in &guests {
+    let inventory = client.inventory().await?;
+    for guest in inventory.guests() {
         let Some(address) = guest.guest() else { continue };
-        let name = guest.name.as_deref().unwrap_or("-");
-        println!("{address}\t{name}\t{}", guest.status.as_deref().unwrap_or("unknown"));
+        let (name, status) = (guest.name(), guest.status());
+        println!("{address}\t{}\t{}", name.as_deref().unwrap_or("-"), status.as_deref().unwrap_or("unknown"));
     }
-    if guests.skipped > 0 {
-        eprintln!("{} entries could not be read", guests.skipped);
-    }
+    eprintln!("{} entries could not be read", inventory.skipped());
     Ok(())
 }

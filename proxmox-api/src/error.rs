@@ -41,6 +41,8 @@ pub enum ErrorKind {
     NodeUnreachable,
     /// Something the call names does not exist. PVE says so with HTTP 500, so this is read from its text.
     NotFound,
+    /// Too many calls wait for this cluster already; nothing was sent.
+    Overloaded,
     /// A parameter is refused: by PVE, or with the effect [`Effect::NotSent`] by this crate before anything went out.
     /// See [`Error::parameter_errors`].
     Parameter,
@@ -67,6 +69,17 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// What PVE's own text for it does not say.
+    fn remark(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Busy => "another operation holds the lock right now; it may be tried again later",
+            Self::NodeUnreachable => "the node that was asked could not reach the node concerned",
+            Self::NoQuorum => "the cluster has no majority of its nodes, so it can be read but not changed",
+            Self::Unsupported => "this version of PVE has no such API path",
+            _ => return None,
+        })
+    }
+
     /// A stable word for it, for metrics and machine-readable answers.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -81,6 +94,7 @@ impl ErrorKind {
             Self::NoQuorum => "no_quorum",
             Self::NodeUnreachable => "node_unreachable",
             Self::NotFound => "not_found",
+            Self::Overloaded => "overloaded",
             Self::Parameter => "parameter",
             Self::PermissionDenied => "permission_denied",
             Self::Redirected => "redirected",
@@ -212,7 +226,10 @@ impl fmt::Display for Error {
         if !self.0.parameter_errors.is_empty() {
             f.write_str(")")?;
         }
-        Ok(())
+        match self.0.kind.remark() {
+            Some(remark) => write!(f, "; {remark}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod firewall;
 mod guest;
 mod ha;
 mod ids;
+mod inventory;
 mod node;
 mod pool;
 mod storage;
@@ -20,7 +21,7 @@ mod wire;
 pub use access::Permissions;
 pub use agent::{AgentFile, ExecStatus, MAX_WRITE as AGENT_MAX_WRITE};
 pub use client::{ApiToken, Client, ClientBuilder, Endpoint, Timeouts};
-pub use cluster::{ClusterNode, ClusterStatus, Resource, ResourceKind, Version};
+pub use cluster::{ClusterNode, ClusterStatus, Version};
 pub use error::{Effect, Error, ErrorKind};
 pub use firewall::{
     FirewallAlias, FirewallGroup, FirewallOption, FirewallOptions, FirewallOptionsUpdate, FirewallRef,
@@ -38,6 +39,7 @@ pub use ids::{
     AliasName, AliasScope, Cidr, Digest, DiskSize, DiskSlot, DnsName, HaSid, IdError, IpSetMember, IpSetName,
     NodeName, PoolId, RuleName, SecurityGroup, SnapName, StorageId, Tags, Upid, Vmid, Volid,
 };
+pub use inventory::{Contradiction, Entry, Inventory, Lookup, Named, Resource, ResourceKind};
 pub use node::{Node, NodeConfig, NodeGuest, NodeStatus, Usage};
 pub use pool::{Pool, PoolChange, PoolMembers};
 /// The type [`ApiToken::new`] takes a secret in.
@@ -50,4 +52,7 @@ pub use task::{
     LogLine, Task, TaskExit, TaskFilter, TaskOutcome, TaskSource, TaskStatus, WaitPolicy, Waited,
 };
 pub use tls::{Fingerprint, Presented, Trust, presented};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use wire::fuzzing;
 pub use wire::{Field, JsonMap, Listing};

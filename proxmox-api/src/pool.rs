@@ -2,9 +2,9 @@
 
 use crate::{
     client::Client,
-    cluster::Resource,
     error::Error,
     ids::{PoolId, StorageId, Vmid},
+    inventory::Resource,
     wire::{Form, JsonMap, Listing, Path, Record},
 };
 

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use authz::{GuestFacts, Known, Principal, Vmid};
-use proxmox_api::{Error, Field, GuestConfig, GuestRef, Resource, Tags};
-use tokio::sync::Mutex;
+use proxmox_api::{Entry, Error, Field, GuestConfig, GuestRef, Inventory, Lookup, Resource, Tags};
+use tokio::sync::{Mutex, watch};
 
 use crate::config::Cluster;
 
@@ -66,19 +66,17 @@ impl Guest {
 pub enum ResolveError {
     /// No such guest, or none in this principal's scope.
     Absent,
-    /// The cluster lists the vmid more than once (PX-09), at least once in this principal's scope.
+    /// The cluster contradicts itself about the vmid, at least once in this principal's scope: it lists it more than once, or on
+    /// a node that it does not have (PX-09).
     Ambiguous,
     /// The cluster could not be asked.
     Cluster(Error),
 }
 
-/// One answer of `/cluster/resources`.
-type Rows = Arc<Vec<Resource>>;
-
-/// Finds guests, with one cached listing a cluster.
+/// Finds guests, with one cached inventory a cluster.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    listings: Mutex<HashMap<String, Arc<Slot>>>,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
 /// One cluster's place in the cache.
@@ -86,71 +84,167 @@ pub struct Resolver {
 struct Slot {
     /// How often something in the cluster was changed through this server.
     changes: AtomicU64,
-    latest: Mutex<Latest>,
+    state: std::sync::Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Latest {
-    listing: Option<Listing>,
-    /// When a request for the listing last failed.
-    failed: Option<Instant>,
+struct State {
+    kept: Option<Kept>,
+    /// The request on its way that others may wait for.
+    flight: Option<Flight>,
+}
+
+/// What an answer was, or will be, true of.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// Which configuration of the cluster it was asked with.
+    cluster: Arc<Cluster>,
+    /// Before the request: an answer may be older than its arrival, never younger.
+    at: Instant,
+    /// What [`Slot::changes`] said before the request.
+    changes: u64,
 }
 
 #[derive(Debug)]
-struct Listing {
-    /// Which configuration of the cluster it was fetched with.
-    cluster: Arc<Cluster>,
-    fetched: Instant,
-    /// What [`Slot::changes`] said before it was asked for.
-    changes: u64,
-    rows: Rows,
+struct Kept {
+    asked: Asked,
+    inventory: Arc<Inventory>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    asked: Asked,
+    end: watch::Receiver<End>,
+}
+
+#[derive(Debug, Clone)]
+enum End {
+    Awaited,
+    Answered(Arc<Inventory>),
+    Failed,
+}
+
+/// What a call for an inventory has to do.
+enum Part {
+    Have(Arc<Inventory>),
+    /// Wait for somebody else's request.
+    Wait(watch::Receiver<End>),
+    /// Make the request that others wait for.
+    Ask(Asked, watch::Sender<End>),
+}
+
+impl Asked {
+    /// Whether the answer to this is good for a call made now.
+    fn serves(&self, cluster: &Arc<Cluster>, changes: u64) -> bool {
+        Arc::ptr_eq(&self.cluster, cluster) && self.changes == changes
+    }
+}
+
+impl Slot {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Every change of the state is one assignment, so a panic leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part(&self, cluster: &Arc<Cluster>, oldest: Duration) -> Part {
+        let mut state = self.state();
+        let changes = self.changes.load(Ordering::SeqCst);
+        if let Some(kept) = &state.kept
+            && kept.asked.serves(cluster, changes)
+            && kept.asked.at.elapsed() < oldest
+        {
+            return Part::Have(kept.inventory.clone());
+        }
+        // A request whose caller went away has no sender any more, and no end.
+        if let Some(flight) = &state.flight
+            && flight.asked.serves(cluster, changes)
+            && flight.end.has_changed().is_ok()
+        {
+            return Part::Wait(flight.end.clone());
+        }
+        let (sender, end) = watch::channel(End::Awaited);
+        let asked = Asked { cluster: cluster.clone(), at: Instant::now(), changes };
+        state.flight = Some(Flight { asked: asked.clone(), end });
+        Part::Ask(asked, sender)
+    }
+
+    /// Keeps an answer, unless the cluster was changed since it was asked for or a younger one is kept already.
+    fn landed(&self, asked: Asked, inventory: &Arc<Inventory>) {
+        let mut state = self.state();
+        let younger = |kept: &Kept| kept.asked.changes == asked.changes && kept.asked.at > asked.at;
+        if asked.changes == self.changes.load(Ordering::SeqCst) && !state.kept.as_ref().is_some_and(younger) {
+            state.kept = Some(Kept { asked, inventory: inventory.clone() });
+        }
+    }
 }
 
 impl Resolver {
-    /// The cluster's resources. Calls that need the same listing at the same time share one request, and where that fails
-    /// each makes its own: nobody waits for more than one request of somebody else.
+    /// Everything in the cluster. Calls that need the same answer at the same time share one request, and where that fails each
+    /// makes its own: nobody waits for more than one request of somebody else.
     ///
     /// # Errors
     /// Whatever kept the cluster from answering.
-    pub async fn resources(&self, cluster: &Arc<Cluster>, freshness: Freshness) -> Result<Rows, Error> {
-        let oldest = match freshness {
-            Freshness::Within(oldest) if !oldest.is_zero() => oldest,
-            _ => return fetch(cluster).await,
-        };
-        self.shared(cluster, oldest, || fetch(cluster)).await
+    pub async fn inventory(
+        &self,
+        cluster: &Arc<Cluster>,
+        freshness: Freshness,
+    ) -> Result<Arc<Inventory>, Error> {
+        match freshness {
+            Freshness::Within(oldest) => self.shared(cluster, oldest, || fetch(cluster)).await,
+            Freshness::Now => fetch(cluster).await,
+        }
     }
 
-    /// The cached listing, or what `ask` answers, for as many callers as wait for it.
-    async fn shared<F, A>(&self, cluster: &Arc<Cluster>, oldest: Duration, ask: A) -> Result<Rows, Error>
+    /// [`Resolver::inventory`] as values of their own, for callers that look at most columns of most entries.
+    ///
+    /// # Errors
+    /// Whatever kept the cluster from answering.
+    pub async fn resources(
+        &self,
+        cluster: &Arc<Cluster>,
+        freshness: Freshness,
+    ) -> Result<Arc<Vec<Resource>>, Error> {
+        Ok(Arc::new(self.inventory(cluster, freshness).await?.to_listing().items))
+    }
+
+    /// The cached inventory, or what `ask` answers, for as many callers as wait for it. One that was asked for before the last
+    /// change of the cluster is neither kept nor waited for.
+    async fn shared<F, A>(
+        &self,
+        cluster: &Arc<Cluster>,
+        oldest: Duration,
+        ask: A,
+    ) -> Result<Arc<Inventory>, Error>
     where
-        F: Future<Output = Result<Rows, Error>> + Send,
+        F: Future<Output = Result<Arc<Inventory>, Error>> + Send,
         A: Fn() -> F + Send,
     {
-        let asked = Instant::now();
-        let slot = self.listings.lock().await.entry(cluster.name.clone()).or_default().clone();
-        let mut latest = slot.latest.lock().await;
-        // Both are taken before the request: an answer may be older than its arrival, never younger.
-        let (fetched, changes) = (Instant::now(), slot.changes.load(Ordering::SeqCst));
-        if let Some(listing) = &latest.listing
-            && Arc::ptr_eq(&listing.cluster, cluster)
-            && listing.changes == changes
-            && listing.fetched.elapsed() < oldest
-        {
-            return Ok(listing.rows.clone());
-        }
-        if latest.failed.is_some_and(|at| at >= asked) {
-            drop(latest);
-            return ask().await;
-        }
-        match ask().await {
-            Ok(rows) => {
-                latest.listing =
-                    Some(Listing { cluster: cluster.clone(), fetched, changes, rows: rows.clone() });
-                Ok(rows)
-            }
-            Err(error) => {
-                latest.failed = Some(Instant::now());
-                Err(error)
+        let slot = self.slots.lock().await.entry(cluster.name.clone()).or_default().clone();
+        loop {
+            match slot.part(cluster, oldest) {
+                Part::Have(inventory) => return Ok(inventory),
+                Part::Wait(mut end) => {
+                    let end = end.wait_for(|end| !matches!(end, End::Awaited)).await.map(|end| end.clone());
+                    match end {
+                        Ok(End::Answered(inventory)) => return Ok(inventory),
+                        Ok(End::Failed | End::Awaited) => return ask().await,
+                        // Its caller went away before there was an answer: begin anew, and let one of those waiting ask.
+                        Err(_) => {}
+                    }
+                }
+                Part::Ask(asked, sender) => {
+                    let answer = ask().await;
+                    match &answer {
+                        Ok(inventory) => {
+                            slot.landed(asked, inventory);
+                            sender.send_replace(End::Answered(inventory.clone()));
+                        }
+                        Err(_) => {
+                            sender.send_replace(End::Failed);
+                        }
+                    }
+                    return answer;
+                }
             }
         }
     }
@@ -158,7 +252,7 @@ impl Resolver {
     /// Forgets a cluster's listing, after something in it was changed; also one that is still on its way. Waits for no
     /// request.
     pub async fn forget(&self, cluster: &Cluster) {
-        if let Some(slot) = self.listings.lock().await.get(&cluster.name) {
+        if let Some(slot) = self.slots.lock().await.get(&cluster.name) {
             slot.changes.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -178,20 +272,16 @@ impl Resolver {
         freshness: Freshness,
         principal: &Principal,
     ) -> Result<Guest, ResolveError> {
-        let rows = self.resources(cluster, freshness).await.map_err(ResolveError::Cluster)?;
-        let mut found: Vec<Guest> = rows
-            .iter()
-            .filter(|row| row.guest().is_some_and(|at| at.vmid.get() == vmid))
-            .filter_map(|row| guest_of_row(&cluster.name, row))
-            .collect();
+        let inventory = self.inventory(cluster, freshness).await.map_err(ResolveError::Cluster)?;
+        let Ok(number) = proxmox_api::Vmid::new(vmid) else { return Err(ResolveError::Absent) };
+        let mut found = inventory.numbered(number).filter_map(|entry| guest_of(&cluster.name, entry));
         // Before anything else: what is outside the scope must not even show by being contradictory.
-        if !found.iter().any(|guest| principal.holds(&guest.facts)) {
+        let Some(mut guest) = found.find(|guest| principal.holds(&guest.facts)) else {
             return Err(ResolveError::Absent);
-        }
-        let mut guest = match (found.pop(), found.is_empty()) {
-            (Some(guest), true) => guest,
-            _ => return Err(ResolveError::Ambiguous),
         };
+        if !matches!(inventory.guest(number), Lookup::Guest(_)) {
+            return Err(ResolveError::Ambiguous);
+        }
         if freshness == Freshness::Now {
             self.read_config(cluster, &mut guest).await;
         }
@@ -218,29 +308,39 @@ impl Resolver {
     }
 }
 
-async fn fetch(cluster: &Cluster) -> Result<Rows, Error> {
-    cluster.client.resources().await.map(|listing| Arc::new(listing.items))
+async fn fetch(cluster: &Cluster) -> Result<Arc<Inventory>, Error> {
+    cluster.client.inventory().await.map(Arc::new)
 }
 
-/// The guest a row of `/cluster/resources` describes; `None` for rows that are no guest.
+/// What authorization decides on, as far as the inventory tells it; `None` for entries that are no guest.
+pub fn facts_of(cluster: &str, entry: Entry<'_>) -> Option<GuestFacts> {
+    Some(GuestFacts {
+        cluster: cluster.to_owned(),
+        vmid: Vmid::new(entry.vmid()?.get())?,
+        kind: kind_of(entry.guest_kind()?),
+        name: entry.name().map(Into::into),
+        tags: known_tags(&entry.tags()),
+        pool: known_pool(entry.pool()),
+        // The inventory does not carry it; only a fresh resolve reads the configuration.
+        protection: Known::Unreadable,
+    })
+}
+
+/// The guest an entry describes; `None` for entries that are no guest.
+pub fn guest_of(cluster: &str, entry: Entry<'_>) -> Option<Guest> {
+    guest_of_row(cluster, &entry.to_resource())
+}
+
+/// The guest a row describes; `None` for rows that are no guest.
 pub fn guest_of_row(cluster: &str, row: &Resource) -> Option<Guest> {
     let at = row.guest()?;
-    let kind = match at.kind {
-        proxmox_api::GuestKind::Qemu => authz::GuestKind::Qemu,
-        proxmox_api::GuestKind::Lxc => authz::GuestKind::Lxc,
-    };
     let facts = GuestFacts {
         cluster: cluster.to_owned(),
         vmid: Vmid::new(at.vmid.get())?,
-        kind,
+        kind: kind_of(at.kind),
         name: row.name.clone(),
         tags: known_tags(&row.tags),
-        pool: match &row.pool {
-            Field::Absent => Known::Known(None),
-            Field::Value(pool) => Known::Known(Some(pool.clone())),
-            Field::Unreadable => Known::Unreadable,
-        },
-        // The listing does not carry it; only a fresh resolve reads the configuration.
+        pool: known_pool(row.pool.clone()),
         protection: Known::Unreadable,
     };
     Some(Guest {
@@ -250,6 +350,34 @@ pub fn guest_of_row(cluster: &str, row: &Resource) -> Option<Guest> {
         template: row.template.value().copied().unwrap_or(false),
         config: None,
     })
+}
+
+fn kind_of(kind: proxmox_api::GuestKind) -> authz::GuestKind {
+    match kind {
+        proxmox_api::GuestKind::Qemu => authz::GuestKind::Qemu,
+        proxmox_api::GuestKind::Lxc => authz::GuestKind::Lxc,
+    }
+}
+
+fn known_pool<T: Into<String>>(pool: Field<T>) -> Known<Option<String>> {
+    match pool {
+        Field::Absent => Known::Known(None),
+        Field::Value(pool) => Known::Known(Some(pool.into())),
+        Field::Unreadable => Known::Unreadable,
+    }
+}
+
+/// The guests that `principal` may see, by number. Their facts are looked at only where the scope needs them: a list of ten
+/// thousand guests makes none for a principal who may see all.
+pub fn visible_guests<'i, 'a>(
+    inventory: &'i Inventory,
+    cluster: &'a str,
+    principal: &'a Principal,
+) -> impl Iterator<Item = Entry<'i>> + use<'i, 'a> {
+    let all = principal.unrestricted_guests() && principal.may_see_cluster(cluster);
+    inventory
+        .guests()
+        .filter(move |entry| all || facts_of(cluster, *entry).is_some_and(|facts| principal.visible(&facts)))
 }
 
 fn known_tags(tags: &Field<Tags>) -> Known<Vec<String>> {
@@ -272,97 +400,4 @@ impl crate::config::Snapshot {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use proxmox_api::{ApiToken, Client, Endpoint, Fingerprint, Trust};
-    use tokio::sync::Notify;
-
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    /// A cluster of whose client nothing is asked: nothing listens there.
-    fn cluster() -> Arc<Cluster> {
-        let client = Client::builder()
-            .endpoint(Endpoint::parse("https://127.0.0.1:1").unwrap())
-            .token(ApiToken::new("proxward@pve!test", "11111111-2222".into()).unwrap())
-            .trust(Trust::Leaf(Fingerprint::of(b"")))
-            .build()
-            .unwrap();
-        let protection = authz::Protection::default();
-        Arc::new(Cluster { name: "alpha".to_owned(), client, endpoints: Vec::new(), protection, ssh: None })
-    }
-
-    async fn unreachable(cluster: &Arc<Cluster>) -> Error {
-        cluster.client.version().await.unwrap_err()
-    }
-
-    /// Held up by a cluster that hangs, callers must not queue behind one failure after the other.
-    #[tokio::test]
-    async fn do_04_who_waited_for_a_failure_asks_beside_the_others() {
-        let (resolver, cluster) = (Arc::new(Resolver::default()), cluster());
-        let (asking, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (entered, all_in) = (Arc::new(Notify::new()), Arc::new(tokio::sync::Barrier::new(3)));
-        let first = {
-            let (resolver, cluster, go, entered) =
-                (resolver.clone(), cluster.clone(), go.clone(), entered.clone());
-            tokio::spawn(async move {
-                let ask = || async {
-                    entered.notify_one();
-                    go.notified().await;
-                    Err(unreachable(&cluster).await)
-                };
-                resolver.shared(&cluster, MINUTE, ask).await.unwrap_err()
-            })
-        };
-        entered.notified().await;
-        let waiting: Vec<_> = (0..3)
-            .map(|_| {
-                let (resolver, cluster) = (resolver.clone(), cluster.clone());
-                let (asking, all_in) = (asking.clone(), all_in.clone());
-                tokio::spawn(async move {
-                    let ask = || async {
-                        asking.fetch_add(1, Ordering::SeqCst);
-                        // Only passed when all three ask at once.
-                        all_in.wait().await;
-                        Ok(Rows::default())
-                    };
-                    resolver.shared(&cluster, MINUTE, ask).await.unwrap()
-                })
-            })
-            .collect();
-        // On this one-threaded runtime: until every one of them has run up to the lock.
-        tokio::task::yield_now().await;
-        assert_eq!(asking.load(Ordering::SeqCst), 0);
-        go.notify_one();
-        first.await.unwrap();
-        for waiter in waiting {
-            waiter.await.unwrap();
-        }
-        assert_eq!(asking.load(Ordering::SeqCst), 3);
-    }
-
-    #[tokio::test]
-    async fn what_was_asked_for_before_a_change_is_not_kept() {
-        let (resolver, cluster) = (Resolver::default(), cluster());
-        let asked = AtomicUsize::new(0);
-        let ask = || async {
-            asked.fetch_add(1, Ordering::SeqCst);
-            Ok(Rows::default())
-        };
-        // The change happens while the answer is on its way, and does not wait for it.
-        let while_asking = || async {
-            resolver.forget(&cluster).await;
-            ask().await
-        };
-        resolver.shared(&cluster, MINUTE, while_asking).await.unwrap();
-        resolver.shared(&cluster, MINUTE, ask).await.unwrap();
-        assert_eq!(asked.load(Ordering::SeqCst), 2);
-        resolver.shared(&cluster, MINUTE, ask).await.unwrap();
-        assert_eq!(asked.load(Ordering::SeqCst), 2);
-        resolver.forget(&cluster).await;
-        resolver.shared(&cluster, MINUTE, ask).await.unwrap();
-        assert_eq!(asked.load(Ordering::SeqCst), 3);
-    }
-}
+mod tests;

@@ -17,29 +17,37 @@ mod canonical_digest;
 mod dest_quote;
 mod grant_selector;
 mod json;
+mod json_readers;
 mod known_hosts;
 mod link_store_ops;
 mod link_token;
 mod mcp_headers;
 mod mcp_request;
+mod property_strings;
 mod pve_response;
 mod state_seal;
+mod tags;
 mod tokens_json;
 mod upid;
+mod volid;
 mod waivers_json;
 
 pub use canonical_digest::canonical_digest;
 pub use dest_quote::dest_quote;
 pub use grant_selector::grant_selector;
+pub use json_readers::json_readers;
 pub use known_hosts::known_hosts;
 pub use link_store_ops::link_store_ops;
 pub use link_token::link_token;
 pub use mcp_headers::mcp_headers;
 pub use mcp_request::mcp_request;
+pub use property_strings::property_strings;
 pub use pve_response::pve_response;
 pub use state_seal::state_seal;
+pub use tags::tags;
 pub use tokens_json::{KNOWN_TOKEN, tokens_json};
 pub use upid::upid;
+pub use volid::volid;
 pub use waivers_json::waivers_json;
 
 /// A body: bytes in, a panic where a promise is broken.
@@ -50,14 +58,18 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("canonical_digest", canonical_digest),
     ("dest_quote", dest_quote),
     ("grant_selector", grant_selector),
+    ("json_readers", json_readers),
     ("known_hosts", known_hosts),
     ("link_store_ops", link_store_ops),
     ("link_token", link_token),
     ("mcp_headers", mcp_headers),
     ("mcp_request", mcp_request),
+    ("property_strings", property_strings),
     ("pve_response", pve_response),
     ("state_seal", state_seal),
+    ("tags", tags),
     ("tokens_json", tokens_json),
     ("upid", upid),
+    ("volid", volid),
     ("waivers_json", waivers_json),
 ];

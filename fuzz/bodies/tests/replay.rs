@@ -70,7 +70,7 @@ fn corpora_hold_accepted_and_refused_inputs() {
     let now = "2026-11-30T00:00:00Z".parse().unwrap();
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     type Accepts<'a> = &'a dyn Fn(&[u8]) -> bool;
-    let readers: [(&str, Accepts<'_>); 7] = [
+    let readers: [(&str, Accepts<'_>); 9] = [
         ("grant_selector", &|data| {
             text(data).split('\n').next().is_some_and(|line| line.parse::<authz::Selector>().is_ok())
         }),
@@ -79,6 +79,13 @@ fn corpora_hold_accepted_and_refused_inputs() {
         ("mcp_request", &|data| {
             mcp_wire::Message::parse(data, &mcp_wire::jsonrpc::Limits::default()).is_ok()
         }),
+        ("json_readers", &|data| {
+            data.get(2..).is_some_and(|rest| {
+                let line = rest.iter().position(|b| *b == b'\n').unwrap_or(0);
+                proxmox_api::fuzzing::list(&rest[line..], "").is_ok()
+            })
+        }),
+        ("volid", &|data| text(data).parse::<proxmox_api::Volid>().is_ok()),
         ("tokens_json", &|data| authz::TokenTable::parse(data).is_ok_and(|table| !table.is_empty())),
         ("upid", &|data| text(data).parse::<proxmox_api::Upid>().is_ok()),
         ("waivers_json", &|data| {

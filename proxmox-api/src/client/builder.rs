@@ -12,18 +12,25 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::{ApiToken, Client, Endpoint, Inner};
+use super::{ApiToken, Client, Endpoint, Inner, breaker::Breaker, lane::Lane};
 use crate::{
     error::Error,
     tls::{Connector, Dial, Trust},
     wire::Scrubber,
 };
 
-/// How long a client waits.
+/// How long a client waits, phase by phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the TCP connection to one endpoint; the TLS handshake gets as much again.
+    /// For the TCP connection to one endpoint.
     pub connect: Duration,
+    /// For the TLS handshake that follows.
+    pub handshake: Duration,
+    /// For a read, until one endpoint's answer begins, the connection included. Then the next endpoint is asked; the
+    /// last one may take what is left of `read`.
+    pub head: Duration,
+    /// Between two pieces of an answer's body.
+    pub idle: Duration,
     /// For a whole read: all endpoints, the retry and the body.
     pub read: Duration,
     /// For a mutation once it is on its way to one endpoint. PVE itself gives up on a call after 30 s, so a longer
@@ -32,15 +39,23 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 5 s to connect, 30 s to read, 45 s to write.
+    /// 5 s to connect and 5 s for the handshake, 10 s for an answer to begin, 10 s between its pieces, 30 s to read,
+    /// 45 s to write.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
+            handshake: Duration::from_secs(5),
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(10),
             read: Duration::from_secs(30),
             write: Duration::from_secs(45),
         }
     }
 }
+
+/// Reads and mutations that are on their way to one cluster at a time, and how many of each may wait.
+pub(super) const READS: (usize, usize) = (64, 256);
+pub(super) const WRITES: (usize, usize) = (16, 64);
 
 /// Collects what a [`Client`] needs.
 #[derive(Debug, Clone, Default)]
@@ -53,8 +68,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds an endpoint of the cluster. The first is asked first; the others stand in while it cannot be connected
-    /// to.
+    /// Adds an endpoint of the cluster. The first is asked first; the others stand in for it while it is of no use.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.endpoints.push(endpoint);
@@ -108,13 +122,17 @@ impl ClientBuilder {
                 Some((endpoint.authority().clone(), address))
             })
             .collect();
-        let connect = self.timeouts.connect;
-        let connector = Connector::new(trust.client_config()?, Dial::new(connect, fixed), connect * 2);
+        let Timeouts { connect, handshake, .. } = self.timeouts;
+        let connector = Connector::new(
+            trust.client_config()?,
+            Dial::new(connect, fixed),
+            connect.saturating_add(handshake),
+        );
 
         let mut pooled = legacy::Client::builder(TokioExecutor::new());
         // pveproxy closes an idle connection after 5 s; staying below that avoids writing into a closing one.
         pooled.pool_timer(TokioTimer::new()).pool_idle_timeout(Duration::from_secs(3));
-        pooled.pool_max_idle_per_host(8).http1_max_buf_size(64 * 1024);
+        pooled.pool_max_idle_per_host(READS.0).http1_max_buf_size(64 * 1024);
         let mut single = pooled.clone();
         // A mutation gets a connection of its own. On a pooled one, which the server may close at any time, a lost
         // request could not be told from a lost answer; on a fresh one, failing to connect is the one failure that
@@ -132,6 +150,9 @@ impl ClientBuilder {
             preferred: AtomicUsize::new(0),
             timeouts: self.timeouts,
             date: AtomicU64::new(0),
+            reads_lane: Lane::new(READS.0, READS.1),
+            writes_lane: Lane::new(WRITES.0, WRITES.1),
+            breaker: Breaker::default(),
         })))
     }
 }

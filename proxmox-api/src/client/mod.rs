@@ -1,8 +1,13 @@
 //! The client: what it holds and how calls come back as typed answers.
 
+mod body;
+mod breaker;
 mod builder;
+mod call;
 mod endpoint;
 mod exchange;
+mod fault;
+mod lane;
 mod token;
 mod upload;
 
@@ -23,10 +28,10 @@ use hyper_util::client::legacy;
 pub use builder::{ClientBuilder, Timeouts};
 pub use endpoint::Endpoint;
 pub use token::ApiToken;
+pub(crate) use fault::{chain, is_tls};
 pub(crate) use upload::Multipart;
 
-use self::exchange::Call;
-pub(crate) use self::exchange::{chain, is_tls};
+use self::{breaker::Breaker, call::Call, lane::Lane};
 use crate::{
     error::Error,
     tls::Connector,
@@ -37,8 +42,14 @@ type Http = legacy::Client<Connector, Full<Bytes>>;
 
 /// A client of one cluster. Clones share connections; its futures run on tokio.
 ///
-/// Reads are tried at the next endpoint when one cannot be connected to, and once more when a connection breaks.
-/// A mutation is sent at most once: it moves to the next endpoint only while no connection could be made.
+/// Reads are tried at the next endpoint when one cannot be connected to, does not answer or is a gateway without a
+/// cluster behind it, and once more when a connection breaks. A mutation is sent at most once: it moves to the next
+/// endpoint only while no connection could be made, which is before anything of it could be written.
+///
+/// At most 64 reads and 16 mutations are on their way at once, 256 and 64 more may wait for their turn. After five
+/// calls in a row that the cluster as a whole did not answer, or answered with 401 or as a dead gateway, calls fail at
+/// once with [`Effect::NotSent`](crate::Effect::NotSent) for 1 s, then one is let through to see; the pause doubles up
+/// to 30 s. Each client has its own connections, queue and count, so that no cluster stands in another's way.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -55,6 +66,9 @@ struct Inner {
     timeouts: Timeouts,
     /// When the last answer was written by the clock over there; seconds since 1970, 0 before the first.
     date: AtomicU64,
+    reads_lane: Lane,
+    writes_lane: Lane,
+    breaker: Breaker,
 }
 
 impl Client {
@@ -90,6 +104,9 @@ impl Client {
             uploads: self.0.uploads.clone(),
             timeouts: self.0.timeouts,
             date: AtomicU64::new(0),
+            reads_lane: Lane::new(builder::READS.0, builder::READS.1),
+            writes_lane: Lane::new(builder::WRITES.0, builder::WRITES.1),
+            breaker: Breaker::default(),
         }))
     }
 

@@ -18,7 +18,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{
     Client, Inner,
-    exchange::{Call, Failure, failure, unreachable},
+    call::Call,
+    fault::{Failure, failure, nowhere},
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
@@ -175,17 +176,21 @@ impl Client {
             problem: Mutex::new(None),
         });
         let inner = &self.0;
-        let mut failed = Vec::new();
-        for index in inner.endpoint_order() {
-            match inner.upload_at(index, &call, &content_type, &shared).await {
-                Ok(reply) => return Ok(reply),
-                Err(Failure::Connect(error)) => inner.passed_over(index, error, &mut failed),
-                Err(Failure::Broken(error) | Failure::Final(error)) => {
-                    return Err(error.with_call(call.label()));
+        let work = async {
+            let _turn = inner.turn_to_write().await?;
+            let mut failed = Vec::new();
+            for index in inner.endpoint_order() {
+                match inner.upload_at(index, &call, &content_type, &shared).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(Failure::Connect(error)) => inner.passed_over(index, error, &mut failed),
+                    Err(Failure::Broken(error) | Failure::Useless(error) | Failure::Final(error)) => {
+                        return Err(error);
+                    }
                 }
             }
-        }
-        Err(unreachable(failed).with_call(call.label()))
+            Err(nowhere(failed))
+        };
+        inner.guarded(&call, work).await
     }
 }
 
@@ -232,9 +237,11 @@ impl Inner {
                     let message = format!("the source is not as it should be: {problem}; nothing was stored");
                     Failure::Final(Error::new(ErrorKind::Source, Effect::NotSent, message))
                 }
-                (None, Failure::Broken(error) | Failure::Final(error)) => Failure::Final(
-                    Error::new(error.kind(), effect(shared), error.message()).with_source(error),
-                ),
+                (None, Failure::Broken(error) | Failure::Useless(error) | Failure::Final(error)) => {
+                    Failure::Final(
+                        Error::new(error.kind(), effect(shared), error.message()).with_source(error),
+                    )
+                }
                 (None, connect) => connect,
             }),
         }

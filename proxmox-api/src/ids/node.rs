@@ -8,15 +8,21 @@ pub struct NodeName(String);
 
 text_id!(NodeName);
 
+impl NodeName {
+    /// Whether the text is the name of a node.
+    pub(crate) fn is_valid(text: &str) -> bool {
+        text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && (1..=63).contains(&text.len())
+            && !text.starts_with('-')
+            && !text.ends_with('-')
+    }
+}
+
 impl FromStr for NodeName {
     type Err = IdError;
 
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let label = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            && (1..=63).contains(&text.len())
-            && !text.starts_with('-')
-            && !text.ends_with('-');
-        if label {
+        if Self::is_valid(text) {
             Ok(Self(text.to_owned()))
         } else {
             Err(IdError::new(

@@ -5,6 +5,10 @@ use serde_json::value::RawValue;
 
 use super::Record;
 
+/// Entries a list may have. The largest clusters have some ten thousand guests; what a hostile answer of many tiny
+/// entries would take in memory is a multiple of its bytes.
+pub(crate) const ENTRIES_CAP: usize = 100_000;
+
 /// A list as PVE answered it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
@@ -80,6 +84,9 @@ impl<'de, T, F: FnMut(&Record<'_>) -> Option<T>> Visitor<'de> for Rows<F> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut list = Listing::default();
         while let Some(raw) = seq.next_element::<&RawValue>()? {
+            if list.items.len() + list.skipped == ENTRIES_CAP {
+                return Err(serde::de::Error::custom(format!("it has more than {ENTRIES_CAP} entries")));
+            }
             match Record::parse(raw).as_ref().and_then(&mut self.0) {
                 Some(item) => list.items.push(item),
                 None => list.skipped += 1,

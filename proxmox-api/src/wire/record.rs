@@ -9,6 +9,9 @@ use crate::ids::Tags;
 /// A JSON object as PVE sent it.
 pub type JsonMap = serde_json::Map<String, serde_json::Value>;
 
+/// Fields an object may have; PVE's largest, a guest's configuration with all its indexed keys, has some hundreds.
+const FIELDS_CAP: usize = 10_000;
+
 /// A JSON object whose fields are read one by one, so that one odd field never costs the record. Of a repeated key
 /// the last one counts, as in Perl.
 pub(crate) struct Record<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -27,7 +30,11 @@ pub(crate) enum Scalar {
 
 impl Scalar {
     pub(crate) fn read(raw: &RawValue) -> Self {
-        let text = raw.get();
+        Self::of(raw.get())
+    }
+
+    /// Reads the text of one JSON value.
+    pub(crate) fn of(text: &str) -> Self {
         match text.as_bytes().first() {
             Some(b'"') => serde_json::from_str(text).map_or(Self::Other, Self::Text),
             Some(b't') => Self::Bool(true),
@@ -160,6 +167,9 @@ impl<'de> Deserialize<'de> for Record<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::new();
                 while let Some((Key(name), raw)) = map.next_entry()? {
+                    if fields.len() == FIELDS_CAP {
+                        return Err(serde::de::Error::custom(format!("more than {FIELDS_CAP} fields")));
+                    }
                     fields.push((name, raw));
                 }
                 Ok(Record(fields))

@@ -1,12 +1,11 @@
 //! The envelope `{"data": …}` of every answer, and the three places an error text can be in.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use http::StatusCode;
 use serde_json::value::RawValue;
 
-use super::{Field, Listing, Record, Scalar, Scrubber};
+use super::{Field, Listing, Record, Scalar, Scan, ScanError, Scrubber};
 use crate::{
     error::{Effect, Error, ErrorKind},
     ids::Upid,
@@ -15,7 +14,7 @@ use crate::{
 /// A successful answer, not read yet.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    body: Bytes,
+    text: String,
     /// What the call has done if its answer turns out to be unreadable.
     effect: Effect,
     scrubber: Scrubber,
@@ -23,8 +22,13 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn new(body: Bytes, effect: Effect, scrubber: Scrubber, call: String) -> Self {
-        Self { body, effect, scrubber, call }
+    pub(crate) fn new(body: Vec<u8>, effect: Effect, scrubber: Scrubber, call: String) -> Self {
+        Self { text: text_of(body), effect, scrubber, call }
+    }
+
+    /// The body as text, taken out of the answer.
+    pub(crate) fn take_text(&mut self) -> String {
+        std::mem::take(&mut self.text)
     }
 
     /// An error about this answer.
@@ -36,7 +40,8 @@ impl Reply {
     /// Reads `data` as a list, entry by entry.
     pub(crate) fn list<T>(&self, row: impl FnMut(&Record<'_>) -> Option<T>) -> Result<Listing<T>, Error> {
         self.open(|reply, data, envelope| {
-            let mut list = Listing::read(data, row).map_err(|_| reply.malformed("`data` is not a list"))?;
+            let mut list = Listing::read(data, row)
+                .map_err(|error| reply.malformed(&format!("`data` is not a list that can be read ({error})")))?;
             list.total = envelope.integer("total");
             if list.skipped > 0 {
                 tracing::warn!(call = %reply.call, skipped = list.skipped, "entries of a list could not be read");
@@ -93,8 +98,11 @@ impl Reply {
         &self,
         read: impl FnOnce(&Self, &RawValue, &Record<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let text = text_of(&self.body);
-        let envelope: Record<'_> = serde_json::from_str(&text)
+        let text = self.text.as_str();
+        if let Err(error @ ScanError::Depth(_)) = Scan::check(text) {
+            return Err(self.malformed(&error.to_string()));
+        }
+        let envelope: Record<'_> = serde_json::from_str(text)
             .map_err(|error| self.malformed(&format!("the body is not a JSON object ({error})")))?;
         match envelope.raw("data") {
             Some(data) => read(self, data, &envelope),
@@ -103,9 +111,32 @@ impl Reply {
     }
 }
 
-/// The body as text. A byte that is no UTF-8, from a hand-edited description, must not cost a whole list.
-fn text_of(body: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body))
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// The body as text. A byte that is no UTF-8, from a hand-edited description, must not cost a whole list: it becomes a
+/// question mark, in its own place, so that a body full of them takes no more room than it did.
+fn text_of(mut body: Vec<u8>) -> String {
+    if body.starts_with(BYTE_ORDER_MARK) {
+        body.drain(..BYTE_ORDER_MARK.len());
+    }
+    let (mut body, mut good) = match String::from_utf8(body) {
+        Ok(text) => return text,
+        Err(error) => {
+            let good = error.utf8_error().valid_up_to();
+            (error.into_bytes(), good)
+        }
+    };
+    while let Some(rest) = body.get_mut(good..)
+        && let Err(error) = std::str::from_utf8(rest)
+    {
+        let bad = error.valid_up_to();
+        let end = bad + error.error_len().unwrap_or(rest.len() - bad);
+        if let Some(bad) = rest.get_mut(bad..end) {
+            bad.fill(b'?');
+        }
+        good += end;
+    }
+    String::from_utf8(body).unwrap_or_default()
 }
 
 /// Turns an answer other than 2xx into an error. `mutation` says whether the call was meant to change something.
@@ -116,12 +147,13 @@ fn text_of(body: &[u8]) -> Cow<'_, str> {
 pub(crate) fn refusal(
     status: StatusCode,
     reason: Option<&[u8]>,
-    body: &[u8],
+    body: Vec<u8>,
     mutation: bool,
     scrubber: &Scrubber,
 ) -> Error {
     let text = text_of(body);
-    let envelope: Option<Record<'_>> = serde_json::from_str(&text).ok();
+    let envelope: Option<Record<'_>> =
+        Scan::check(&text).ok().and_then(|()| serde_json::from_str(&text).ok());
     let said = envelope.as_ref().and_then(|body| body.filled("message")).filter(|m| !m.trim().is_empty());
     let parameter_errors: BTreeMap<String, String> = envelope
         .as_ref()

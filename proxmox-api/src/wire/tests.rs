@@ -1,4 +1,3 @@
-use bytes::Bytes;
 use http::StatusCode;
 use proptest::prelude::*;
 use secrecy::SecretString;
@@ -14,12 +13,12 @@ fn scrubber() -> Scrubber {
 }
 
 fn reply(body: &str) -> Reply {
-    Reply::new(Bytes::copy_from_slice(body.as_bytes()), Effect::Unknown, scrubber(), "GET /x".to_owned())
+    Reply::new(body.as_bytes().to_vec(), Effect::Unknown, scrubber(), "GET /x".to_owned())
 }
 
 fn refused(status: u16, reason: Option<&str>, body: &str) -> Error {
     let status = StatusCode::from_u16(status).unwrap();
-    refusal(status, reason.map(str::as_bytes), body.as_bytes(), true, &scrubber())
+    refusal(status, reason.map(str::as_bytes), body.as_bytes().to_vec(), true, &scrubber())
 }
 
 /// Reads one field of `{"f": value}`.
@@ -111,22 +110,49 @@ fn px_06_what_is_no_answer_is_an_error() {
 fn invalid_utf_8_and_a_byte_order_mark_cost_nothing_else() {
     let mut body = b"\xef\xbb\xbf{\"data\":[{\"n\":\"a\"},{\"n\":\"b\xff\"}]}".to_vec();
     let read = |body: &[u8]| {
-        Reply::new(Bytes::copy_from_slice(body), Effect::Refused, scrubber(), String::new())
+        Reply::new(body.to_vec(), Effect::Refused, scrubber(), String::new())
             .list(|row| row.filled("n"))
             .unwrap()
             .items
     };
-    assert_eq!(read(&body), ["a", "b\u{fffd}"]);
+    assert_eq!(read(&body), ["a", "b?"]);
     body.drain(..3);
-    assert_eq!(read(&body), ["a", "b\u{fffd}"]);
+    assert_eq!(read(&body), ["a", "b?"]);
+    // A character cut off, one too long, and a lone half: every byte in its own place.
+    let odd = b"{\"data\":[{\"n\":\"\xc3\xa9\xe2\x82|\xc0\xaf|\xed\xa0\x80|\xf0\"}]}";
+    assert_eq!(read(odd), ["é??|??|???|?"]);
 }
 
 #[test]
-fn depth_and_repeated_keys_do_no_harm() {
-    let deep = format!("{{\"data\":[{{\"n\":\"a\",\"x\":{}{}}}]}}", "[".repeat(100_000), "]".repeat(100_000));
-    assert_eq!(reply(&deep).list(|row| row.filled("n")).unwrap().items, ["a"]);
+fn px_04_depth_is_an_error_and_repeated_keys_do_no_harm() {
+    // The answer, the list and the entry are three levels.
+    let deep =
+        |levels| format!("{{\"data\":[{{\"n\":\"a\",\"x\":{}{}}}]}}", "[".repeat(levels), "]".repeat(levels));
+    assert_eq!(reply(&deep(125)).list(|row| row.filled("n")).unwrap().items, ["a"]);
+    for levels in [126, 100_000] {
+        let error = reply(&deep(levels)).list(|row| row.filled("n")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Malformed, "{error}");
+        assert!(error.message().contains("128 levels"), "{error}");
+        // Nor is the text of an error dug out of such a body.
+        let refusal = deep(levels).replacen("{", "{\"message\":\"x\",", 1);
+        assert_eq!(refused(500, Some("why"), &refusal).message(), "why");
+    }
     let twice = r#"{"data":[{"n":"a","n":"b"}],"data":[{"n":"c","\u006e":"d"}]}"#;
     assert_eq!(reply(twice).list(|row| row.filled("n")).unwrap().items, ["d"]);
+}
+
+#[test]
+fn px_04_how_many_entries_and_fields_there_may_be() {
+    let rows = |n: usize| format!("{{\"data\":[{}]}}", vec!["{\"n\":\"a\"}"; n].join(","));
+    assert_eq!(reply(&rows(ENTRIES_CAP)).list(|row| row.filled("n")).unwrap().len(), ENTRIES_CAP);
+    let error = reply(&rows(ENTRIES_CAP + 1)).list(|row| row.filled("n")).unwrap_err();
+    assert!(error.message().contains("more than 100000 entries"), "{error}");
+    let fields = |n: usize| {
+        let fields: Vec<String> = (0..n).map(|n| format!("\"f{n}\":0")).collect();
+        format!("{{\"data\":{{{}}}}}", fields.join(","))
+    };
+    assert!(reply(&fields(10_000)).record(|_| Ok(())).is_ok());
+    assert_eq!(reply(&fields(10_001)).record(|_| Ok(())).unwrap_err().kind(), ErrorKind::Malformed);
 }
 
 #[test]

@@ -5,8 +5,10 @@
 mod cases;
 mod exchange;
 mod failover;
+mod hostile;
 mod mutated;
 mod recorded;
+mod storm;
 mod support;
 mod task;
 mod tls;

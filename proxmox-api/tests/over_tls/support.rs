@@ -151,6 +151,8 @@ pub(crate) enum Answer {
     Cut(Vec<u8>),
     /// Writes these bytes and then nothing, while the client stays.
     Hang(Vec<u8>),
+    /// Writes the first bytes, then the second so many times or until the client goes away.
+    Flood(Vec<u8>, Vec<u8>, usize),
 }
 
 /// `HTTP/1.1 {status line}` with a JSON body.
@@ -232,6 +234,13 @@ impl Server {
                 Answer::Keep(bytes) => (bytes, None),
                 Answer::Close(bytes) => (bytes, Some(true)),
                 Answer::Cut(bytes) => (bytes, Some(false)),
+                Answer::Flood(head, piece, times) => {
+                    let mut open = stream.write_all(&head).await.is_ok();
+                    for _ in 0..times {
+                        open = open && stream.write_all(&piece).await.is_ok();
+                    }
+                    return;
+                }
                 Answer::Hang(bytes) => {
                     let _ = stream.write_all(&bytes).await;
                     let _ = stream.flush().await;
@@ -314,7 +323,7 @@ pub(crate) async fn pair_with(
 /// Waits so short that a server which never answers is given up soon.
 pub(crate) fn short() -> Timeouts {
     let moment = Duration::from_millis(400);
-    Timeouts { connect: moment, read: moment, write: moment }
+    Timeouts { connect: moment, handshake: moment, head: moment, idle: moment, read: moment, write: moment }
 }
 
 pub(crate) fn guest() -> GuestRef {

@@ -47,13 +47,16 @@ pub(super) async fn watermark(app: &App, set: &ChangeSet, step: usize) -> Event 
     else {
         return Event::Unavailable("the change set names no guest".to_owned());
     };
-    let rows = match app.resolver.resources(cluster, Freshness::Now).await {
-        Ok(rows) => rows,
+    let inventory = match app.resolver.inventory(cluster, Freshness::Now).await {
+        Ok(inventory) => inventory,
         Err(error) => return Event::Unavailable(error.to_string()),
     };
-    let Some(at) = rows.iter().filter_map(proxmox_api::Resource::guest).find(|at| at.vmid == vmid) else {
-        return Event::Unavailable("the guest is no longer listed".to_owned());
+    let at = match inventory.guest(vmid) {
+        proxmox_api::Lookup::Guest(entry) => entry.guest(),
+        proxmox_api::Lookup::Absent => None,
+        proxmox_api::Lookup::Contradiction(what) => return Event::Unavailable(what.to_string()),
     };
+    let Some(at) = at else { return Event::Unavailable("the guest is no longer listed".to_owned()) };
     match known_tasks(cluster, &at.node, vmid, &op).await {
         Ok(tasks) => Event::Watermark {
             tasks: tasks.iter().map(ToString::to_string).collect(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use changeset::Fingerprint;
-use proxmox_api::{Error, Field, GuestConfig, GuestKind, NodeName, ResourceKind, TaskFilter};
+use proxmox_api::{Error, Field, GuestConfig, GuestKind, NodeName, TaskFilter};
 
 use crate::config::Cluster;
 use crate::resolve::{Freshness, Guest, Resolver};
@@ -97,11 +97,11 @@ pub fn disks(config: &GuestConfig) -> String {
 /// The newest task in the cluster that made, restored, cloned or destroyed a guest of this number. A guest recreated with the same
 /// configuration shows here even where nothing else tells it from the old one. Offline nodes run no tasks.
 async fn last_life_task(resolver: &Resolver, cluster: &Arc<Cluster>, guest: &Guest) -> Result<String, Error> {
-    let rows = resolver.resources(cluster, Freshness::Now).await?;
-    let nodes: Vec<NodeName> = rows
-        .iter()
-        .filter(|row| row.kind == ResourceKind::Node && row.status.as_deref() == Some("online"))
-        .filter_map(|row| row.node.clone())
+    let inventory = resolver.inventory(cluster, Freshness::Now).await?;
+    let nodes: Vec<NodeName> = inventory
+        .nodes()
+        .filter(|node| node.status().is_some_and(|status| status == "online"))
+        .filter_map(|node| node.node()?.parse().ok())
         .collect();
     let mut newest: Option<(u64, String)> = None;
     for node in nodes {

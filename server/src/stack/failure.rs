@@ -4,6 +4,9 @@ use authz::Denial;
 use mcp_wire::{RpcError, ToolResult};
 use serde_json::{Map, Value};
 
+/// The code of a guest that was not at the node where the cluster had listed it a moment ago.
+pub(super) const GUEST_MOVED: &str = "guest_moved";
+
 /// A refusal or a failure of one call.
 #[derive(Debug)]
 pub enum ToolFailure {
@@ -96,6 +99,15 @@ impl From<proxmox_api::Error> for ToolFailure {
     fn from(error: proxmox_api::Error) -> Self {
         use proxmox_api::ErrorKind as K;
         let (code, remedy) = match error.kind() {
+            _ if error.is_missing_guest() => {
+                (GUEST_MOVED, "; the guest has just been moved or removed, so nothing was done: call again")
+            }
+            K::Busy => ("busy", "; another task holds the lock right now, try again later"),
+            K::NoQuorum => (
+                "no_quorum",
+                "; the cluster has no majority of its nodes, it can be read and not changed until it has",
+            ),
+            K::Overloaded => ("overloaded", ""),
             K::Unreachable | K::Tls => {
                 ("cluster_unreachable", "; the operator can run `proxward check` and look at the cluster")
             }

@@ -7,6 +7,7 @@ mod call;
 mod deadline;
 mod dispatch;
 mod failure;
+mod moved;
 mod permit;
 pub mod rate;
 mod step;
@@ -51,6 +52,8 @@ pub async fn run(
         .layer(StepLayer(validate::Validate::new(catalog)))
         // Bounds reads only; needs the tool's tier, so it stands behind the lookup.
         .layer(deadline::DeadlineLayer { limit: READ_DEADLINE })
+        // A read whose guest has moved goes through what follows a second time.
+        .layer(moved::MovedLayer)
         // Validated -> Admitted: stage 1, before any cluster hears of the call.
         .layer(StepLayer(admit::Admit))
         // Admitted -> Permitted: stage 2, on facts the server fetched itself.

@@ -75,7 +75,8 @@ async fn decide_guest(
         Err(ResolveError::Ambiguous) => {
             return Err(ToolFailure::new(
                 "ambiguous_guest",
-                "the cluster reports this vmid more than once; nothing is done until an administrator has looked",
+                "the cluster reports this vmid more than once, or on a node that it does not have; nothing is done until an \
+                 administrator has looked",
             ));
         }
         Err(ResolveError::Cluster(error)) => return Err(error.into()),

@@ -118,12 +118,13 @@ async fn still_allowed(
         Ok(guest) => guest,
         // Absent to this minter: either it is gone, or it is no longer the minter's.
         Err(ResolveError::Absent | ResolveError::Ambiguous) => {
-            let rows = app
+            let inventory = app
                 .resolver
-                .resources(&cluster, Freshness::Now)
+                .inventory(&cluster, Freshness::Now)
                 .await
                 .map_err(|error| unreachable(&error))?;
-            let exists = rows.iter().any(|row| row.guest().is_some_and(|at| at.vmid.get() == binding.vmid));
+            let exists = proxmox_api::Vmid::new(binding.vmid)
+                .is_ok_and(|vmid| inventory.numbered(vmid).next().is_some());
             return Err(if exists {
                 gone("the token that minted the link may no longer write into this guest")
             } else {
