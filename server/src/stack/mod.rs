@@ -10,6 +10,7 @@ mod failure;
 mod moved;
 mod permit;
 pub mod rate;
+pub(crate) mod shape;
 mod step;
 mod validate;
 
