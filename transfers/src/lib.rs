@@ -17,6 +17,7 @@ mod ledger;
 mod limits;
 mod link;
 mod outcome;
+pub mod policy;
 mod store;
 
 pub use capped::{CappedHasher, OverCap};

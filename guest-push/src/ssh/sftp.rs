@@ -153,6 +153,18 @@ impl Sftp {
         Ok((StagingFile { file }, Created { node_time: attributes.mtime.unwrap_or(0) }))
     }
 
+    /// Makes a file that did not exist before, mode 0600, in a directory that is the machine's own affair.
+    pub(crate) async fn create_beside(&self, path: &str) -> Result<StagingFile, PushError> {
+        let flags = OpenFlags::CREATE | OpenFlags::EXCLUDE | OpenFlags::WRITE;
+        let private = FileAttributes { permissions: Some(0o600), ..FileAttributes::empty() };
+        let opening = self.session.open_with_flags_and_attributes(path, flags, private);
+        let file = self.request(Step::Staging, opening).await?.map_err(|error| {
+            let text = status_text(&error);
+            remote(Step::Staging, None, format!("{path:?} cannot be made in the guest: {text}"))
+        })?;
+        Ok(StagingFile { file })
+    }
+
     /// Removes a file; a missing one counts as removed.
     pub(crate) async fn remove(&self, path: &str) -> Result<(), PushError> {
         match self.request(Step::Cleanup, self.session.remove_file(path)).await? {
@@ -172,7 +184,7 @@ impl Sftp {
         match (error.kind(), self.free(path).await) {
             (PushErrorKind::Remote { .. }, Ok(Some(free))) if free < NEARLY_FULL => PushError::new(
                 PushErrorKind::NoSpace,
-                format!("the node's staging directory {path} is full ({free} bytes free); free space there"),
+                format!("the file system of {path} is full ({free} bytes free); free space there"),
             ),
             _ => error,
         }
