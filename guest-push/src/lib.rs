@@ -11,6 +11,7 @@ pub mod quote;
 mod receipt;
 mod route;
 mod source;
+mod spool;
 mod ssh;
 mod target;
 
@@ -22,5 +23,6 @@ pub use push::Pusher;
 pub use receipt::{Receipt, Stage, VerifiedAt};
 pub use route::read::Download;
 pub use source::{Source, SourceError, SourceErrorKind};
+pub use spool::{Spool, SpoolMark};
 pub use ssh::{Identity, IdentityError, KnownHosts, KnownHostsProblem};
 pub use target::{Deadlines, SshTarget};

@@ -16,6 +16,7 @@ use crate::route::intake::over_cap;
 use crate::route::read::{self, Download};
 use crate::route::{attempt, sftp_pct, ssh, stream};
 use crate::source::Source;
+use crate::spool::Spool;
 use crate::ssh::{Identity, KnownHosts, Output, Session, Sftp, sweep};
 use crate::target::{Deadlines, SshTarget};
 
@@ -174,6 +175,15 @@ impl Pusher {
         attempt::check_sibling_fits(dest)?;
         over_cap(source.length(), options)?;
         ssh::push(self, dest, options, source, progress).await
+    }
+
+    /// Makes a file in the staging directory that can grow over several connections, for a source of `length` bytes that
+    /// does not fit one.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub async fn spool(&self, length: u64) -> Result<Spool, PushError> {
+        Spool::begin(self, length).await
     }
 
     /// Opens a file of a running LXC guest for reading: its size and hash first, then its bytes.

@@ -19,6 +19,7 @@ mod link;
 mod outcome;
 pub mod policy;
 mod store;
+pub mod tus;
 
 pub use capped::{CappedHasher, OverCap};
 pub use claim::{Claim, Presented};

@@ -53,6 +53,11 @@ impl<'a> Attempt<'a> {
         Ok(path)
     }
 
+    /// Takes over a staging file that is there already.
+    pub(super) fn adopt_staging(&mut self, path: String) {
+        self.made.staging = Some(path);
+    }
+
     /// Chooses the temporary sibling's name.
     pub(super) fn name_temp(&mut self, dest: &Dest) -> Result<String, PushError> {
         let path = dest.sibling(&format!(".pxw-{}.part", random_hex()?));

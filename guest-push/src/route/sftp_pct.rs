@@ -94,9 +94,50 @@ async fn run<S: Source>(
     };
     guest::expected(options, &sha256)?;
 
+    place(attempt, &sftp, vmid, &path, (bytes, sha256), dest, options, progress).await
+}
+
+/// From a staging file that is whole to the destination: a way that files take which came to the node in pieces.
+pub(crate) async fn deliver(
+    pusher: &Pusher,
+    vmid: u32,
+    staging: String,
+    content: (u64, [u8; 32]),
+    dest: &Dest,
+    options: &PushOptions,
+    progress: Progress<'_>,
+) -> Result<Receipt, PushError> {
+    progress(content.0, Stage::Connect);
+    let mut attempt = Attempt::begin(pusher, Place::Container(vmid)).await?;
+    attempt.adopt_staging(staging.clone());
+    let work = async {
+        guest::expected(options, &content.1)?;
+        attempt.prepare(dest, options, Some(content.0)).await?;
+        let sftp = Sftp::open(&attempt.session, pusher.deadlines().step).await?;
+        place(&mut attempt, &sftp, vmid, &staging, content, dest, options, progress).await
+    };
+    let outcome = work.await;
+    attempt.conclude(outcome).await
+}
+
+/// Copies, verifies, renames.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of one push; a struct would be built and taken apart at once"
+)]
+async fn place(
+    attempt: &mut Attempt<'_>,
+    sftp: &Sftp,
+    vmid: u32,
+    path: &str,
+    (bytes, sha256): (u64, [u8; 32]),
+    dest: &Dest,
+    options: &PushOptions,
+    progress: Progress<'_>,
+) -> Result<Receipt, PushError> {
     progress(bytes, Stage::Push);
     let temp = attempt.name_temp(dest)?;
-    copy_into_guest(attempt, vmid, &path, &temp, options, bytes).await?;
+    copy_into_guest(attempt, vmid, path, &temp, options, bytes).await?;
 
     progress(bytes, Stage::Verify);
     let copy_deadline = attempt.pusher.deadlines().copy(bytes);
@@ -104,7 +145,7 @@ async fn run<S: Source>(
     let hash_argv = attempt.pusher.guest_argv(attempt.place, HASH, &[&temp, &limit]);
     let hashing = attempt.session.run(&hash_argv, Step::Hash, copy_deadline);
     // The staging file has served; removing it while the guest hashes costs no time.
-    let (hashed, ()) = tokio::try_join!(hashing, sftp.remove(&path))?;
+    let (hashed, ()) = tokio::try_join!(hashing, sftp.remove(path))?;
     attempt.staging_is_gone();
     let checksum_verified = guest::compare(&hashed, bytes, &sha256)?;
 

@@ -7,7 +7,7 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::fs::{File, Metadata};
 use russh_sftp::client::{Config, RawSftpSession, SftpSession};
 use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::Session;
@@ -151,6 +151,28 @@ impl Sftp {
             ));
         }
         Ok((StagingFile { file }, Created { node_time: attributes.mtime.unwrap_or(0) }))
+    }
+
+    /// Opens a staging file again, to go on at this offset.
+    pub(crate) async fn reopen(&self, path: &str, offset: u64) -> Result<StagingFile, PushError> {
+        let opening = self.session.open_with_flags(path, OpenFlags::WRITE);
+        let mut file = self
+            .request(Step::Staging, opening)
+            .await?
+            .map_err(|error| staging(path, &format!("cannot be opened again ({})", status_text(&error))))?;
+        let attributes = self
+            .request(Step::Staging, file.metadata())
+            .await?
+            .map_err(|error| staging(path, &format!("cannot be examined ({})", status_text(&error))))?;
+        if attributes.size.is_none_or(|size| size < offset) {
+            return Err(staging(path, "has lost bytes that the node had acknowledged"));
+        }
+        let seeking = timeout(self.deadline, file.seek(std::io::SeekFrom::Start(offset)));
+        match seeking.await {
+            Err(_) => Err(PushError::deadline(Step::Staging, self.deadline)),
+            Ok(Err(error)) => Err(write_failed(Step::Staging, &error)),
+            Ok(Ok(_)) => Ok(StagingFile { file }),
+        }
     }
 
     /// Makes a file that did not exist before, mode 0600, in a directory that is the machine's own affair.

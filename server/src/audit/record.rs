@@ -475,6 +475,7 @@ fn scrub(text: &mut String) {
         ("/transfers/upload/", 20),
         ("/transfers/tus/", 20),
         ("/transfers/download/", 20),
+        ("/transfers/storage/", 20),
     ];
     for (prefix, at_least) in SHAPES {
         let mut from = 0;

@@ -285,4 +285,34 @@ pub(super) static TOOLS: &[ToolSpec] = &[
             Box::pin(async move { transfers::files::write(&ctx, permit, &target, parsed(args)?).await })
         },
     },
+    ToolSpec {
+        rule: low("upload_to_storage_link", false),
+        title: "Upload link onto a storage",
+        description: "Mints a single-use URL that carries an ISO image, a container template or an import image onto a storage: \
+                      `curl -T FILE URL`. The bytes are streamed into PVE's own upload, and the task that moves the file to its place \
+                      is followed. `checksum` is checked by PVE. An existing file of that name is refused unless `overwrite`. The \
+                      length must be declared or given as `size`. A proxy in between may cap bodies (Cloudflare's free plan: 100 MB).",
+        addresses: Addresses::Cluster,
+        hints: CREATES,
+        privileges: &["Datastore.Audit", "Datastore.AllocateTemplate"],
+        input: schema_of::<transfers::storage::StorageLinkArgs>,
+        output: || {
+            open_object(&[
+                ("link_id", "string", "names the link when its outcome is read; not a secret"),
+                ("url", "string", "the single-use URL; whoever has it can upload once"),
+                ("curl", "string", "a ready command line"),
+                ("volid", "string", "the volume that the file becomes"),
+                ("expires_in", "integer", "seconds until the link expires"),
+                ("max_bytes", "integer", "largest file it takes"),
+                ("next", "string", "what to call to learn the outcome"),
+            ])
+        },
+        approver_only: false,
+        needs_transfers: true,
+        handler: |ctx, permit, target, args| {
+            Box::pin(
+                async move { transfers::storage::storage_link(&ctx, permit, &target, parsed(args)?).await },
+            )
+        },
+    },
 ];

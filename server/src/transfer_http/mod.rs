@@ -13,6 +13,8 @@ mod push;
 pub mod reply;
 mod route;
 pub mod slots;
+mod storage;
+mod tus;
 mod way;
 
 use std::collections::HashMap;
@@ -26,7 +28,8 @@ use transfers::{LinkId, LinkStatus, LinkStore};
 pub(crate) use body::{BodySource, Pace};
 pub(crate) use errand::{Errand, still_allowed};
 pub(crate) use push::{Ended, of_push};
-pub use route::{DOWNLOAD, PREFIX, handle, is_transfer_path};
+pub use route::{DOWNLOAD, PREFIX, STORAGE, handle, is_transfer_path};
+pub use storage::StorageBinding;
 pub(crate) use way::Way;
 
 use crate::config::Limits;
@@ -58,10 +61,10 @@ pub struct Binding {
 /// What a list shows of a link besides where it stands.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
-    /// `upload` or `download`.
+    /// `upload`, `download` or `storage`.
     pub(crate) kind: &'static str,
     pub(crate) cluster: String,
-    pub(crate) vmid: u32,
+    pub(crate) vmid: Option<u32>,
     pub(crate) path: String,
 }
 
@@ -72,6 +75,10 @@ pub struct Transfers {
     pub links: Arc<LinkStore<Binding>>,
     /// Pending download links and their outcomes.
     pub downloads: Arc<LinkStore<Binding>>,
+    /// Pending links onto a storage and their outcomes.
+    pub storage: Arc<LinkStore<StorageBinding>>,
+    /// Resumable uploads under way.
+    tus: tus::Uploads,
     /// Wrong tokens by peer.
     pub wrong_tokens: PeerLimiter,
     /// Alerts of reused links by peer.
@@ -105,6 +112,8 @@ impl Transfers {
         Self {
             links: Arc::new(LinkStore::new(limits)),
             downloads: Arc::new(LinkStore::new(limits)),
+            storage: Arc::new(LinkStore::new(limits)),
+            tus: tus::Uploads::default(),
             wrong_tokens: PeerLimiter::default(),
             reuses: PeerLimiter::default(),
             loopback_base,
@@ -129,23 +138,30 @@ impl Transfers {
         let limits = link_limits(limits);
         self.links.set_limits(limits);
         self.downloads.set_limits(limits);
+        self.storage.set_limits(limits);
     }
 
     /// Drops what time has ended.
     pub fn sweep(&self, now: Duration) {
         self.links.sweep(now);
         self.downloads.sweep(now);
+        self.storage.sweep(now);
+        self.tus.sweep(now);
     }
 
     /// Where a link of this owner stands.
     pub(crate) fn status(&self, id: &LinkId, owner: &str, now: Duration) -> Option<LinkStatus> {
-        self.links.status(id, owner, now).or_else(|| self.downloads.status(id, owner, now))
+        self.links
+            .status(id, owner, now)
+            .or_else(|| self.downloads.status(id, owner, now))
+            .or_else(|| self.storage.status(id, owner, now))
     }
 
     /// Every link of this owner with what it is for, by id. Forgets what no store knows any more.
     pub(crate) fn list(&self, owner: &str, now: Duration) -> Vec<(LinkId, Option<Summary>, LinkStatus)> {
         let mut found = self.links.list(owner, now);
         found.extend(self.downloads.list(owner, now));
+        found.extend(self.storage.list(owner, now));
         found.sort_by_key(|(id, _)| *id);
         let summaries = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
         found.into_iter().map(|(id, status)| (id, summaries.get(&id).cloned(), status)).collect()
@@ -168,7 +184,10 @@ impl Transfers {
         if self.status(id, owner, now).is_none() {
             return false;
         }
-        if self.links.void(id, REASON, now) || self.downloads.void(id, REASON, now) {
+        if self.links.void(id, REASON, now)
+            || self.downloads.void(id, REASON, now)
+            || self.storage.void(id, REASON, now)
+        {
             return true;
         }
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -174,7 +174,8 @@ pub(super) fn too_large(cap: u64) -> Ended {
     )
 }
 
-fn of_source(error: &SourceError, received: u64, cap: u64) -> Ended {
+/// A source that gave up, as an answer.
+pub(super) fn of_source(error: &SourceError, received: u64, cap: u64) -> Ended {
     match error.kind() {
         SourceErrorKind::TooLarge => too_large(cap),
         SourceErrorKind::TooSlow => Ended::failed(StatusCode::REQUEST_TIMEOUT, "too_slow", error.to_string()),

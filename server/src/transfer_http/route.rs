@@ -15,12 +15,16 @@ use transfers::{Claim, LinkId, Presented};
 use super::errand::Errand;
 use super::push::{Declared, Ended};
 use super::reply::{self, Reply};
-use super::{Binding, Transfers, digest, download, push};
+use super::{Binding, Transfers, digest, download, push, storage, tus};
 use crate::app::App;
 use crate::audit::{Event, Record};
 
 /// Where upload links live. The label of the route everywhere is this and `{token}`.
 pub const PREFIX: &str = "/transfers/upload/";
+/// Where links onto a storage live.
+pub const STORAGE: &str = "/transfers/storage/";
+/// Where resumable uploads live.
+pub(super) const TUS: &str = "/transfers/tus/";
 /// Where download links live.
 pub const DOWNLOAD: &str = "/transfers/download/";
 
@@ -42,6 +46,12 @@ where
     if request.uri().path().starts_with(DOWNLOAD) {
         return download::handle(app, transfers, peer, &request).await;
     }
+    if request.uri().path().starts_with(TUS) {
+        return tus::handle(app, transfers, peer, request).await;
+    }
+    if request.uri().path().starts_with(STORAGE) {
+        return storage::handle(app, transfers, peer, request).await;
+    }
     let on_prefix = request.uri().path().starts_with(PREFIX);
     if on_prefix && request.method() != Method::PUT && request.method() != Method::POST {
         return reply::method_not_allowed("PUT, POST");
@@ -60,7 +70,12 @@ where
             // From here the link is spent. The work runs in a task of its own: an uploader who has sent every byte and
             // hangs up has uploaded.
             let worker = app.clone();
-            let work = async move { redeem(&worker, &transfers, claim, peer, &parts, body).await };
+            let work = async move {
+                if tus::is_creation(&parts.method, &parts.headers) {
+                    return tus::create(&worker, &transfers, claim, peer, &parts.headers).await;
+                }
+                redeem(&worker, &transfers, claim, peer, &parts, body).await
+            };
             app.tracker.spawn(work).await.unwrap_or_else(|_| {
                 reply::error(
                     StatusCode::INTERNAL_SERVER_ERROR,
@@ -167,6 +182,16 @@ pub(super) async fn caught<F: Future>(work: F) -> Option<F::Output> {
 
 /// Looks at the headers: what they declare, where that fits the link.
 fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Declared, Ended> {
+    acceptable_for(parts, binding.max_bytes, binding.size, binding.options.expected_sha256)
+}
+
+/// The same for a link with these promises.
+pub(super) fn acceptable_for(
+    parts: &http::request::Parts,
+    max_bytes: u64,
+    size: Option<u64>,
+    expected: Option<[u8; 32]>,
+) -> Result<Declared, Ended> {
     let unsupported =
         |message| Ended::failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message);
     let multipart = parts.headers.get_all(CONTENT_TYPE).iter().any(|value| {
@@ -190,11 +215,11 @@ fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Declare
         return Err(push::empty());
     }
     if let Some(length) = length
-        && length > binding.max_bytes
+        && length > max_bytes
     {
-        return Err(push::too_large(binding.max_bytes));
+        return Err(push::too_large(max_bytes));
     }
-    if let (Some(length), Some(size)) = (length, binding.size)
+    if let (Some(length), Some(size)) = (length, size)
         && length != size
     {
         return Err(Ended::failed(
@@ -205,7 +230,7 @@ fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Declare
     }
     let malformed = |message| Ended::failed(StatusCode::BAD_REQUEST, "digest", message);
     let sha256 = digest::declared(&parts.headers).map_err(malformed)?;
-    if let (Some(declared), Some(expected)) = (sha256, binding.options.expected_sha256)
+    if let (Some(declared), Some(expected)) = (sha256, expected)
         && declared != expected
     {
         return Err(malformed(

@@ -13,4 +13,7 @@ mod uploads;
 
 mod body;
 mod ends;
+mod fetching;
+mod files;
+mod links;
 mod spelling;

@@ -3,6 +3,7 @@
 pub mod fetch;
 pub mod files;
 pub mod source;
+pub mod storage;
 
 use std::time::Duration;
 
@@ -195,7 +196,7 @@ pub async fn upload_link(
     let summary = Summary {
         kind: "upload",
         cluster: cluster.name.clone(),
-        vmid: guest.vmid(),
+        vmid: Some(guest.vmid()),
         path: args.dest.unwrap_or_default(),
     };
     transfers.describe(minted.id, summary);
@@ -255,8 +256,12 @@ pub async fn download_link(
         request_id: ctx.caller.request_id.clone(),
     };
     let minted = mint(ctx, &transfers.downloads, binding, args.expires_in).await?;
-    let summary =
-        Summary { kind: "download", cluster: cluster.name.clone(), vmid: guest.vmid(), path: args.source };
+    let summary = Summary {
+        kind: "download",
+        cluster: cluster.name.clone(),
+        vmid: Some(guest.vmid()),
+        path: args.source,
+    };
     transfers.describe(minted.id, summary);
     let url = format!("{base}{DOWNLOAD}{}", minted.token.expose());
     let mut answer = json!({
@@ -280,6 +285,19 @@ async fn mint(
     binding: Binding,
     expires_in: Option<i64>,
 ) -> Result<transfers::Minted, ToolFailure> {
+    let (tool, path) = (binding.tool, binding.dest.as_str().to_owned());
+    mint_into(ctx, store, binding, tool, &path, expires_in).await
+}
+
+/// The same for any kind of link.
+pub(crate) async fn mint_into<B>(
+    ctx: &CallContext,
+    store: &std::sync::Arc<transfers::LinkStore<B>>,
+    binding: B,
+    tool: &'static str,
+    path: &str,
+    expires_in: Option<i64>,
+) -> Result<transfers::Minted, ToolFailure> {
     if let Some(transfers) = &ctx.app.transfers {
         transfers.follow(&ctx.caller.snapshot.policy.limits);
     }
@@ -287,14 +305,13 @@ async fn mint(
     let mut entropy = [0_u8; 48];
     getrandom::fill(&mut entropy)
         .map_err(|_| ToolFailure::new("internal", "no randomness to make a link from"))?;
-    let (tool, path) = (binding.tool, binding.dest.as_str().to_owned());
     let minted = store
         .mint(ctx.caller.principal.name(), binding, wish, ctx.app.clock.monotonic(), entropy)
         .map_err(|error| ToolFailure::new("too_many_links", error.to_string()))?;
     let record = audit_record(ctx, Event::TransferMint, tool, authz::Tier::Low)
         .allowed()
         .link(minted.id.to_string())
-        .argument("dest", path)
+        .argument("dest", path.to_owned())
         .detail("expires_in", minted.expires_in.as_secs());
     if ctx.app.audit.append_durable(record).await.is_err() {
         store.void(&minted.id, "the mint could not be audited", ctx.app.clock.monotonic());
@@ -333,7 +350,9 @@ pub async fn list(ctx: &CallContext, args: TransfersArgs) -> HandlerResult {
             if let Some(summary) = summary {
                 out.insert("kind".to_owned(), summary.kind.into());
                 out.insert("cluster".to_owned(), summary.cluster.into());
-                out.insert("vmid".to_owned(), summary.vmid.into());
+                if let Some(vmid) = summary.vmid {
+                    out.insert("vmid".to_owned(), vmid.into());
+                }
                 out.insert("path".to_owned(), summary.path.into());
             }
             Value::Object(out)
@@ -404,7 +423,7 @@ fn ended(out: &mut Map<String, Value>, outcome: Outcome) {
     }
 }
 
-fn transfers_of(ctx: &CallContext) -> Result<&Transfers, ToolFailure> {
+pub(crate) fn transfers_of(ctx: &CallContext) -> Result<&Transfers, ToolFailure> {
     ctx.app.transfers.as_deref().ok_or_else(|| {
         ToolFailure::new(
             "no_transfers",
@@ -414,7 +433,7 @@ fn transfers_of(ctx: &CallContext) -> Result<&Transfers, ToolFailure> {
 }
 
 /// The prefix of a minted URL: what the operator configured, never what a request's headers claim.
-fn public_base(ctx: &CallContext, transfers: &Transfers) -> Result<String, ToolFailure> {
+pub(crate) fn public_base(ctx: &CallContext, transfers: &Transfers) -> Result<String, ToolFailure> {
     ctx.caller.snapshot.policy.public_url.clone().or_else(|| transfers.loopback_base.clone()).ok_or_else(|| {
         ToolFailure::new(
             "no_public_url",
