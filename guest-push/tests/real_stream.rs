@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_push::{
-    Account, Deadlines, Dest, Identity, KnownHosts, Mode, PushError, PushErrorKind, PushOptions, Pusher,
-    Receipt, Source, SourceError, SourceErrorKind, SshTarget, Step, VerifiedAt,
+    Account, Deadlines, Dest, Identity, KnownHosts, LxcRoute, Mode, PushError, PushErrorKind, PushOptions,
+    Pusher, Receipt, Source, SourceError, SourceErrorKind, SshTarget, Step, VerifiedAt,
 };
 use sha2::{Digest, Sha256};
 use support::{Sshd, eventually, names};
@@ -484,4 +484,94 @@ async fn b23_a_reader_never_sees_a_missing_or_partial_file() {
     }
     stop.store(1, Ordering::SeqCst);
     assert!(reader.join().unwrap() > 0);
+}
+
+/// A small generator that gives the same numbers every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// A source that ends with an error after so many bytes, or not at all.
+struct Breaks {
+    data: Bytes,
+    after: Option<usize>,
+    sent: usize,
+}
+
+impl Source for Breaks {
+    async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        if self.after.is_some_and(|after| self.sent >= after) {
+            return Err(SourceError::new(SourceErrorKind::Aborted, "the sender went away"));
+        }
+        let take = self.data.len().min(20_000);
+        self.sent += take;
+        Ok((take > 0).then(|| self.data.split_to(take)))
+    }
+}
+
+/// `PROXWARD_FAULTS=500` for the long form.
+#[tokio::test]
+async fn whatever_goes_wrong_the_destination_is_old_or_complete_and_nothing_remains() {
+    let rounds: usize = std::env::var("PROXWARD_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(30);
+    let node = node!();
+    let pusher = pusher(&node);
+    let file = node.guest_root(VMID).join("root/f");
+    std::fs::write(&file, "old").unwrap();
+    let mut before = b"old".to_vec();
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let (mut good, mut bad) = (0, 0);
+    for round in 0..rounds {
+        let route = [LxcRoute::Stream, LxcRoute::SftpPctPush][dice.roll(2)];
+        let data = noise(1 + dice.roll(200_000));
+        let cut = dice.roll(data.len() + 1).to_string();
+        let hash = "0".repeat(64);
+        let (fault, value) = match dice.roll(9) {
+            0 => ("stream_short", cut.clone()),
+            1 => ("stream_fail", "cat: write error: No space left on device".to_owned()),
+            2 => ("stream_kill", cut.clone()),
+            3 => ("push_short", cut.clone()),
+            4 => ("push_fail", "close failed: Disk quota exceeded".to_owned()),
+            5 => ("exec_prints", format!("{hash} {}\n", data.len())),
+            6 => ("exec_prints", format!("none {cut}\n")),
+            7 => ("prepare_prints", "no-space\n".to_owned()),
+            _ => ("", String::new()),
+        };
+        let breaks = (dice.roll(4) == 0).then(|| dice.roll(data.len()));
+        if !fault.is_empty() {
+            node.fault(fault, &value);
+        }
+        let options = PushOptions { route, ..overwriting() };
+        let source = Breaks { data: data.clone(), after: breaks, sent: 0 };
+        let outcome = pusher.push_lxc(VMID, &dest("/root/f"), &options, source, &|_, _| ()).await;
+        if !fault.is_empty() {
+            node.no_fault(fault);
+        }
+        let what =
+            format!("round {round}: {route} {fault} {value:?} {breaks:?} of {}: {outcome:?}", data.len());
+        let found = std::fs::read(&file).unwrap();
+        match &outcome {
+            Ok(receipt) => {
+                assert_eq!(found, data, "{what}");
+                assert_eq!(receipt.bytes, data.len() as u64, "{what}");
+                good += 1;
+                before = found;
+            }
+            Err(error) => {
+                assert_eq!(found, before, "{what}");
+                assert!(!error.residue(), "{what}");
+                bad += 1;
+            }
+        }
+        assert_eq!(node.residue(), [""; 0], "{what}");
+        assert_eq!(names(&node.guest_root(VMID).join("root")), ["f"], "{what}");
+    }
+    println!("{rounds} rounds: {good} delivered, {bad} refused or failed");
+    assert!(good > 0 && bad > 0);
 }

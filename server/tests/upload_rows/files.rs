@@ -229,3 +229,53 @@ async fn a_guest_outside_the_grant_is_absent_to_every_way_in_and_out() {
         }
     }
 }
+
+/// A virtual machine whose agent answers.
+const VM: u32 = 100;
+
+fn machine(more: serde_json::Value) -> serde_json::Value {
+    let mut arguments = guest(more);
+    arguments["vmid"] = VM.into();
+    arguments
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sh_17_files_go_into_and_out_of_a_machine_through_its_agent_up_to_its_cap() {
+    let mut policy = roomy();
+    policy["transfers"] = json!({"agent_max_mb": 1});
+    let up = Uploads::of(Stage::with_policy(policy).await).await;
+    let root = up.stage.alpha().guest_root(VM);
+    std::fs::create_dir_all(root.join("root")).unwrap();
+    let mint =
+        up.agent.call("proxmox_upload_link", machine(json!({"dest": "/root/it's $(x).bin"}))).await.unwrap();
+    assert_eq!(mint["max_bytes"], 1 << 20);
+    let data: String = (0..100_000).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
+    let reply = up.put(&crate::support::path_of(&mint), &data).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((&answer["route"], &answer["verified_at"]), (&json!("agent"), &json!("guest")), "{answer}");
+    assert_eq!(std::fs::read(root.join("root/it's $(x).bin")).unwrap(), data.as_bytes());
+
+    let link = {
+        let arguments = machine(json!({"source": "/root/it's $(x).bin"}));
+        up.agent.call("proxmox_download_link", arguments).await.unwrap()
+    };
+    let url = link["url"].as_str().unwrap();
+    let reply = get(&up, &url[url.find("/transfers/").unwrap()..], "GET", &[]).await;
+    assert_eq!((reply.status, reply.body.as_slice()), (200, data.as_bytes()));
+    let binary = machine(json!({"dest": "/root/b", "content": "AP8KDYA=", "encoding": "base64"}));
+    up.agent.call("write_guest_file", binary).await.unwrap();
+    assert_eq!(std::fs::read(root.join("root/b")).unwrap(), [0x00, 0xff, 0x0a, 0x0d, 0x80]);
+    let read = up.agent.call("read_guest_file", machine(json!({"source": "/root/b"}))).await.unwrap();
+    assert_eq!((&read["content"], &read["encoding"]), (&json!("AP8KDYA="), &json!("base64")));
+
+    // Above the cap: named at the mint where the size is known, while it comes where it is not; both name the other way.
+    let arguments = machine(json!({"dest": "/root/large", "size": (1 << 20) + 1}));
+    let refused = up.agent.call("proxmox_upload_link", arguments).await.unwrap_err();
+    assert!(refused["message"].as_str().unwrap().contains("ssh.guests"), "{refused}");
+    let mint = up.agent.call("proxmox_upload_link", machine(json!({"dest": "/root/large"}))).await.unwrap();
+    let reply = up.put(&crate::support::path_of(&mint), &"x".repeat((1 << 20) + 1)).await;
+    assert_eq!((reply.status, reply.code().as_str()), (413, "too_large"));
+    assert!(!root.join("root/large").exists());
+    up.no_residue().await;
+}

@@ -16,4 +16,5 @@ mod ends;
 mod fetching;
 mod files;
 mod links;
+mod resumable;
 mod spelling;
