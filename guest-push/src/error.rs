@@ -47,6 +47,10 @@ pub enum PushErrorKind {
     DestIsDirectory,
     /// The destination is a symlink, FIFO, socket or device.
     NotRegular,
+    /// The file to be read does not exist.
+    Missing,
+    /// The file to be read is longer than the caller wants to hold.
+    TooLong,
     /// The guest is stopped, absent or not on this node.
     GuestUnreachable,
     /// The guest's configuration stayed locked by another task.
@@ -84,6 +88,8 @@ impl PushErrorKind {
             Self::NoParent => "no_parent",
             Self::DestIsDirectory => "dest_is_directory",
             Self::NotRegular => "not_regular",
+            Self::Missing => "missing",
+            Self::TooLong => "too_long",
             Self::GuestUnreachable => "guest_unreachable",
             Self::GuestBusy => "guest_busy",
             Self::HashMismatch => "hash_mismatch",
@@ -109,11 +115,11 @@ pub enum Step {
     Staging,
     /// Asking the guest about the destination.
     Prepare,
-    /// Writing the bytes to the staging file.
+    /// Writing the bytes on their way.
     Write,
     /// Making the staging file durable and closing it.
     Sync,
-    /// `pct push`.
+    /// `pct push`, or setting mode and owner.
     Push,
     /// Hashing in the guest.
     Hash,
@@ -121,23 +127,29 @@ pub enum Step {
     Commit,
     /// Removing what was left behind.
     Cleanup,
+    /// Looking at a file to be read.
+    Look,
+    /// Reading a file.
+    Read,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Connect => "connecting to the node",
+            Self::Connect => "connecting",
             Self::Handshake => "the SSH handshake",
             Self::Auth => "SSH authentication",
             Self::Sftp => "opening SFTP",
             Self::Staging => "preparing the staging file",
             Self::Prepare => "asking the guest about the destination",
-            Self::Write => "writing to the staging file",
+            Self::Write => "writing the bytes",
             Self::Sync => "syncing the staging file",
-            Self::Push => "pct push",
+            Self::Push => "copying into the guest",
             Self::Hash => "hashing in the guest",
             Self::Commit => "renaming to the destination",
             Self::Cleanup => "cleaning up",
+            Self::Look => "looking at the file",
+            Self::Read => "reading the file",
         })
     }
 }

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// A running count and SHA-256.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Hasher {
     bytes: u64,
     state: Sha256,

@@ -21,6 +21,47 @@ pub struct PushOptions {
     pub max_bytes: Option<u64>,
     /// Refuse to commit when the source's SHA-256 is another one.
     pub expected_sha256: Option<[u8; 32]>,
+    /// Which way into an LXC guest.
+    pub route: LxcRoute,
+}
+
+/// The way of the bytes into an LXC guest. Both verify in the guest and rename last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LxcRoute {
+    /// Into the standard input of `pct exec`, which writes the temporary file itself: no copy on the node, no
+    /// configuration lock.
+    #[default]
+    Stream,
+    /// By SFTP to the node's staging directory and from there by `pct push`: the node's copy is complete before the guest
+    /// sees a byte, at the price of writing everything twice.
+    SftpPctPush,
+}
+
+impl LxcRoute {
+    /// `stream` or `sftp+pct_push`, as in receipts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::SftpPctPush => "sftp+pct_push",
+        }
+    }
+}
+
+impl fmt::Display for LxcRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for LxcRoute {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Stream, Self::SftpPctPush]
+            .into_iter()
+            .find(|route| route.as_str() == text)
+            .ok_or(OptionError::Route)
+    }
 }
 
 /// A bad option value, found before anything is sent.
@@ -30,6 +71,9 @@ pub enum OptionError {
     /// Not three or four octal digits.
     #[error("the mode is not three or four octal digits; write for example 644 or 0755")]
     Mode,
+    /// Not the name of a route.
+    #[error("the route is neither stream nor sftp+pct_push")]
+    Route,
     /// Neither a numeric id nor a Linux account name.
     #[error(
         "the owner or group is neither a number below 4294967295 nor an account name (letters, digits, \"_\", \"-\", \".\", at most 32)"

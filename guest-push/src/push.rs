@@ -8,10 +8,15 @@ use std::time::Duration;
 
 use crate::dest::Dest;
 use crate::error::{PushError, PushErrorKind, Step};
+use crate::options::LxcRoute;
 use crate::options::PushOptions;
 use crate::receipt::{Receipt, Stage};
-use crate::route::sftp_pct::{self, attempt};
+use crate::route::guest::Place;
+use crate::route::intake::over_cap;
+use crate::route::read::{self, Download};
+use crate::route::{attempt, sftp_pct, ssh, stream};
 use crate::source::Source;
+use crate::spool::Spool;
 use crate::ssh::{Identity, KnownHosts, Output, Session, Sftp, sweep};
 use crate::target::{Deadlines, SshTarget};
 
@@ -90,8 +95,39 @@ impl Pusher {
     pub async fn check_lxc(&self, vmid: u32, dest: &Dest, options: &PushOptions) -> Result<(), PushError> {
         check_addresses(vmid, dest)?;
         let session = self.connect().await?;
-        self.probe_staging(&session).await?;
-        match sftp_pct::prepare(self, &session, vmid, dest, options.overwrite, false).await {
+        if options.route == LxcRoute::SftpPctPush {
+            self.probe_staging(&session).await?;
+        }
+        self.ask(&session, Place::Container(vmid), dest, options).await
+    }
+
+    /// Checks that the machine is the one we know and lets us in; needs no staging directory.
+    ///
+    /// # Errors
+    /// The kinds up to [`PushErrorKind::Auth`], and `Deadline`.
+    pub async fn reach(&self) -> Result<(), PushError> {
+        self.connect().await.map(drop)
+    }
+
+    /// [`reach`](Self::reach), and also asks the machine itself whether `dest` could be written now. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`check_lxc`](Self::check_lxc).
+    pub async fn check_machine(&self, dest: &Dest, options: &PushOptions) -> Result<(), PushError> {
+        attempt::check_sibling_fits(dest)?;
+        let session = self.connect().await?;
+        self.ask(&session, Place::Machine, dest, options).await
+    }
+
+    async fn ask(
+        &self,
+        session: &Session,
+        place: Place,
+        dest: &Dest,
+        options: &PushOptions,
+    ) -> Result<(), PushError> {
+        let looking = PushOptions { mkdir: false, ..options.clone() };
+        match attempt::prepare(self, session, place, dest, &looking, None, None).await {
             Err(error) if options.mkdir && *error.kind() == PushErrorKind::NoParent => Ok(()),
             answer => answer,
         }
@@ -116,7 +152,56 @@ impl Pusher {
         progress: &(dyn Fn(u64, Stage) + Send + Sync),
     ) -> Result<Receipt, PushError> {
         check_addresses(vmid, dest)?;
-        sftp_pct::push(self, vmid, dest, options, source, progress).await
+        over_cap(source.length(), options)?;
+        match options.route {
+            LxcRoute::Stream => stream::push(self, vmid, dest, options, source, progress).await,
+            LxcRoute::SftpPctPush => sftp_pct::push(self, vmid, dest, options, source, progress).await,
+        }
+    }
+
+    /// Streams a source into a file of the machine that the target itself is: a virtual machine with an SSH server. The
+    /// login user must be able to write there; `sudo` is for commands and does not help SFTP. The target's staging
+    /// directory is not used. Otherwise as [`push_lxc`](Self::push_lxc).
+    ///
+    /// # Errors
+    /// As `push_lxc`.
+    pub async fn push_machine<S: Source>(
+        &self,
+        dest: &Dest,
+        options: &PushOptions,
+        source: S,
+        progress: &(dyn Fn(u64, Stage) + Send + Sync),
+    ) -> Result<Receipt, PushError> {
+        attempt::check_sibling_fits(dest)?;
+        over_cap(source.length(), options)?;
+        ssh::push(self, dest, options, source, progress).await
+    }
+
+    /// Makes a file in the staging directory that can grow over several connections, for a source of `length` bytes that
+    /// does not fit one.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub async fn spool(&self, length: u64) -> Result<Spool, PushError> {
+        Spool::begin(self, length).await
+    }
+
+    /// Opens a file of a running LXC guest for reading: its size and hash first, then its bytes.
+    ///
+    /// # Errors
+    /// The kinds of [`reach`](Self::reach), [`PushErrorKind::GuestUnreachable`], `NoParent` when there is no such file,
+    /// `DestIsDirectory`, `NotRegular`.
+    pub async fn read_lxc(&self, vmid: u32, path: &Dest) -> Result<Download, PushError> {
+        check_addresses(vmid, path)?;
+        read::open(self, Place::Container(vmid), path).await
+    }
+
+    /// The same for a file of the machine that the target itself is.
+    ///
+    /// # Errors
+    /// As [`read_lxc`](Self::read_lxc).
+    pub async fn read_machine(&self, path: &Dest) -> Result<Download, PushError> {
+        read::open(self, Place::Machine, path).await
     }
 
     /// Removes staging files of earlier processes: regular files named `pxw-<32 hex>` in the staging directory that
@@ -159,10 +244,17 @@ impl Pusher {
         sudo.iter().chain(argv).map(|argument| argument.as_bytes().to_vec()).collect()
     }
 
-    /// The vector that runs a script inside a container with positional arguments; `$0` is `proxward`.
-    pub(crate) fn guest_argv(&self, vmid: u32, script: &str, arguments: &[&str]) -> Vec<Vec<u8>> {
-        let number = vmid.to_string();
-        let mut argv = vec!["pct", "exec", &number, "--", "sh", "-c", script, "proxward"];
+    /// The vector that runs a script in a guest with positional arguments; `$0` is `proxward`.
+    pub(crate) fn guest_argv(&self, place: Place, script: &str, arguments: &[&str]) -> Vec<Vec<u8>> {
+        let number;
+        let mut argv = match place {
+            Place::Container(vmid) => {
+                number = vmid.to_string();
+                vec!["pct", "exec", &number, "--"]
+            }
+            Place::Machine => Vec::new(),
+        };
+        argv.extend(["sh", "-c", script, "proxward"]);
         argv.extend(arguments);
         self.on_node(&argv)
     }
@@ -171,13 +263,13 @@ impl Pusher {
     pub(crate) async fn in_guest(
         &self,
         session: &Session,
-        vmid: u32,
+        place: Place,
         script: &str,
         arguments: &[&str],
         step: Step,
         deadline: Duration,
     ) -> Result<Output, PushError> {
-        session.run(&self.guest_argv(vmid, script, arguments), step, deadline).await
+        session.run(&self.guest_argv(place, script, arguments), step, deadline).await
     }
 
     async fn probe_staging(&self, session: &Session) -> Result<(), PushError> {
@@ -297,7 +389,7 @@ mod tests {
             Pusher::new(target, Arc::clone(&identity), Arc::clone(&known_hosts), Deadlines::default())
         };
         let words = |pusher: &Pusher| {
-            let argv = pusher.guest_argv(905, "script", &["/d"]);
+            let argv = pusher.guest_argv(Place::Container(905), "script", &["/d"]);
             argv.into_iter().map(|a| String::from_utf8(a).unwrap()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(words(&make(false)), "pct exec 905 -- sh -c script proxward /d");

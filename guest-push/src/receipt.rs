@@ -33,14 +33,17 @@ pub enum VerifiedAt {
     Guest,
     /// Acknowledged and made durable on the node; inside the guest only the size could be compared.
     Node,
+    /// Nowhere: the guest has nothing to hash with and no copy was on the node. The size was compared in the guest.
+    Nowhere,
 }
 
 impl VerifiedAt {
-    /// `guest` or `node`.
+    /// `guest`, `node` or `none`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guest => "guest",
             Self::Node => "node",
+            Self::Nowhere => "none",
         }
     }
 }
@@ -57,9 +60,9 @@ impl fmt::Display for VerifiedAt {
 pub enum Stage {
     /// Connecting to the node and checking the guest.
     Connect,
-    /// Receiving from the source and writing to the node's staging file.
+    /// Receiving from the source and writing it where the route keeps it on its way.
     Receive,
-    /// The node copies the staging file into the guest.
+    /// The bytes are brought to the temporary file in the guest (a copy on the node, the join of parts).
     Push,
     /// The guest hashes its copy.
     Verify,

@@ -48,6 +48,8 @@ pub struct Deadlines {
     pub copy_base: Duration,
     /// Bytes per second assumed for that work at the least; adds `bytes / copy_rate` to `copy_base`.
     pub copy_rate: u64,
+    /// How long a guest waits for the end of a stream whose length and pace are the source's own.
+    pub receive: Duration,
     /// How long a container whose configuration is locked is asked again.
     pub busy: Duration,
     /// Removing what a failed push left behind, a new connection included.
@@ -67,6 +69,7 @@ impl Default for Deadlines {
             idle: Duration::from_secs(60),
             copy_base: Duration::from_secs(120),
             copy_rate: 1024 * 1024,
+            receive: Duration::from_secs(24 * 3600),
             busy: Duration::from_secs(30),
             cleanup: Duration::from_secs(30),
             stale_after: Duration::from_secs(6 * 3600),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_push::{
-    Deadlines, Dest, Identity, KnownHosts, PushError, PushErrorKind, PushOptions, Pusher, SshTarget, Step,
+    Deadlines, Dest, Identity, KnownHosts, LxcRoute, PushError, PushErrorKind, PushOptions, Pusher,
+    SshTarget, Step,
 };
 use russh::keys::PrivateKey;
 use russh::keys::ssh_key::LineEnding;
@@ -150,6 +151,11 @@ impl Login {
         }
         String::new()
     }
+}
+
+/// The defaults, by way of the node's staging directory.
+fn sftp() -> PushOptions {
+    PushOptions { route: LxcRoute::SftpPctPush, ..PushOptions::default() }
 }
 
 struct Sftp(Shared);
@@ -313,7 +319,7 @@ async fn push_words(fault: Fault, words: u32) -> (Result<u64, PushError>, Shared
     let pusher = Pusher::new(target, Arc::new(identity), Arc::new(known_hosts), deadlines);
     let dest = Dest::parse("/root/f").unwrap();
     let data: Bytes = (0..words).flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into();
-    let pushed = pusher.push_lxc(905, &dest, &PushOptions::default(), data, &|_, _| ()).await;
+    let pushed = pusher.push_lxc(905, &dest, &sftp(), data, &|_, _| ()).await;
     (pushed.map(|receipt| receipt.bytes), world)
 }
 

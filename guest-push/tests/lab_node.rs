@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_push::{
-    Deadlines, Dest, Identity, KnownHosts, PushError, PushErrorKind, PushOptions, Pusher, Receipt, SshTarget,
-    Step, VerifiedAt,
+    Deadlines, Dest, Identity, KnownHosts, LxcRoute, PushError, PushErrorKind, PushOptions, Pusher, Receipt,
+    SshTarget, Step, VerifiedAt,
 };
 use lab::{Lab, LabConfig, LabNode, PushFault};
 
@@ -68,6 +68,11 @@ fn look_for(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
+/// The defaults, by way of the node's staging directory.
+fn sftp() -> PushOptions {
+    PushOptions { route: LxcRoute::SftpPctPush, ..PushOptions::default() }
+}
+
 fn quick() -> Deadlines {
     let second = Duration::from_secs(1);
     Deadlines {
@@ -86,7 +91,7 @@ fn data() -> Bytes {
 #[tokio::test]
 async fn a_file_arrives_by_the_agreed_commands_alone() {
     let node = Node::start().await;
-    let receipt = node.push("/root/$(touch PWNED);x y.bin", &PushOptions::default(), data()).await.unwrap();
+    let receipt = node.push("/root/$(touch PWNED);x y.bin", &sftp(), data()).await.unwrap();
     assert_eq!((receipt.bytes, receipt.verified_at), (1_200_000, VerifiedAt::Guest));
     let file = node.lab.cluster("alpha").guest_root(VMID).join("root/$(touch PWNED);x y.bin");
     assert_eq!(std::fs::read(file).unwrap(), data());
@@ -103,11 +108,8 @@ async fn a_file_arrives_by_the_agreed_commands_alone() {
 #[tokio::test]
 async fn owner_and_group_reach_the_guest() {
     let node = Node::start().await;
-    let options = PushOptions {
-        owner: Some("app".parse().unwrap()),
-        group: Some("33".parse().unwrap()),
-        ..PushOptions::default()
-    };
+    let options =
+        PushOptions { owner: Some("app".parse().unwrap()), group: Some("33".parse().unwrap()), ..sftp() };
     node.push("/srv/f", &options, data()).await.unwrap();
     assert_eq!(node.lab.cluster("alpha").guest_owner(VMID, "/srv/f"), Some((1000, 33)));
 }
@@ -117,14 +119,14 @@ async fn sh_09_a_copy_cut_short_with_exit_0_is_never_success() {
     let node = Node::start().await;
     for length in [0, 1, 1_199_999] {
         node.node.faults().push(Some(PushFault::Short(length)));
-        let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+        let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
         assert_eq!(error.kind(), &PushErrorKind::HashMismatch);
         assert!(!error.residue());
         assert_eq!(node.residue(), [""; 0]);
         assert!(!node.lab.cluster("alpha").guest_root(VMID).join("root/f").exists());
     }
     node.node.faults().push(Some(PushFault::Fail));
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Remote { step: Step::Push, status: Some(255) });
     assert_eq!(node.residue(), [""; 0]);
 }
@@ -133,7 +135,7 @@ async fn sh_09_a_copy_cut_short_with_exit_0_is_never_success() {
 async fn a_guest_without_a_hashing_tool_is_never_called_verified() {
     let node = Node::start().await;
     node.node.faults().no_sha256(true);
-    let receipt = node.push("/root/f", &PushOptions::default(), data()).await.unwrap();
+    let receipt = node.push("/root/f", &sftp(), data()).await.unwrap();
     assert_eq!((receipt.verified_at, receipt.checksum_verified), (VerifiedAt::Node, false));
 }
 
@@ -141,7 +143,7 @@ async fn a_guest_without_a_hashing_tool_is_never_called_verified() {
 async fn ul_40_a_node_that_fills_up_is_named_before_and_during_the_push() {
     let node = Node::start().await;
     node.node.faults().space(Some(1024 * 1024));
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::NoSpace);
     assert_eq!(node.residue(), [""; 0]);
 
@@ -156,13 +158,13 @@ async fn ul_40_a_node_that_fills_up_is_named_before_and_during_the_push() {
     };
     let source = Pieces(data());
     let pusher = node.pusher(quick());
-    let error = pusher.push_lxc(VMID, &dest, &PushOptions::default(), source, &progress).await.unwrap_err();
+    let error = pusher.push_lxc(VMID, &dest, &sftp(), source, &progress).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::NoSpace, "{error}");
     assert!(!error.residue());
     assert_eq!(node.residue(), [""; 0]);
 
     node.node.faults().space(None);
-    node.push("/root/f", &PushOptions::default(), data()).await.unwrap();
+    node.push("/root/f", &sftp(), data()).await.unwrap();
 }
 
 /// A source in pieces of 50 kB and of unknown length.
@@ -179,16 +181,16 @@ impl guest_push::Source for Pieces {
 async fn sh_12_a_node_that_stops_answering_is_noticed_at_each_step() {
     let node = Node::start().await;
     node.node.faults().hang_connections(true);
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Handshake });
     node.node.faults().hang_connections(false);
     node.node.faults().refuse_connections(true);
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Connect);
     node.node.faults().refuse_connections(false);
 
     node.node.faults().hang_exec(true);
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Prepare });
     assert!(!error.residue(), "nothing had been made: {error}");
     node.node.faults().hang_exec(false);
@@ -202,7 +204,7 @@ async fn sh_12_a_node_that_stops_answering_is_noticed_at_each_step() {
         }
     };
     let pusher = node.pusher(quick());
-    let error = pusher.push_lxc(VMID, &dest, &PushOptions::default(), data(), &progress).await.unwrap_err();
+    let error = pusher.push_lxc(VMID, &dest, &sftp(), data(), &progress).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Push });
     assert!(error.residue());
     assert!(error.to_string().contains("/root/.pxw-"), "what may remain is named: {error}");
@@ -213,7 +215,7 @@ async fn sh_12_a_node_that_stops_answering_is_noticed_at_each_step() {
 async fn clean_up_that_the_node_refuses_is_reported() {
     let node = Node::start().await;
     node.node.faults().remove_fails(true);
-    let error = node.push("/root/f", &PushOptions::default(), data()).await.unwrap_err();
+    let error = node.push("/root/f", &sftp(), data()).await.unwrap_err();
     assert!(error.residue());
     assert!(error.to_string().contains("/var/tmp/proxward/pxw-"), "{error}");
     assert!(!node.lab.cluster("alpha").guest_root(VMID).join("root/f").exists(), "not committed");
@@ -237,7 +239,7 @@ async fn sh_13_a_guest_that_migrates_during_the_push_is_named() {
     };
     let dest = Dest::parse("/root/f").unwrap();
     let pusher = node.pusher(quick());
-    let error = pusher.push_lxc(VMID, &dest, &PushOptions::default(), data(), &progress).await.unwrap_err();
+    let error = pusher.push_lxc(VMID, &dest, &sftp(), data(), &progress).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::GuestUnreachable, "{error}");
     assert_eq!(node.residue(), [""; 0], "the node's file is gone");
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_push::{
-    Account, Deadlines, Dest, Identity, KnownHosts, Mode, PushError, PushErrorKind, PushOptions, Pusher,
-    Receipt, Source, SourceError, SourceErrorKind, SshTarget, Stage, Step, VerifiedAt,
+    Account, Deadlines, Dest, Identity, KnownHosts, LxcRoute, Mode, PushError, PushErrorKind, PushOptions,
+    Pusher, Receipt, Source, SourceError, SourceErrorKind, SshTarget, Stage, Step, VerifiedAt,
 };
 use sha2::{Digest, Sha256};
 use support::{Sshd, eventually, names, private_dir};
@@ -57,6 +57,11 @@ fn pusher(node: &Sshd) -> Pusher {
     pusher_with(node, &node.known_hosts_line(), Deadlines::default())
 }
 
+/// The defaults, by way of the node's staging directory.
+fn sftp() -> PushOptions {
+    PushOptions { route: LxcRoute::SftpPctPush, ..PushOptions::default() }
+}
+
 fn dest(path: &str) -> Dest {
     Dest::parse(path).unwrap()
 }
@@ -83,7 +88,7 @@ async fn push(
 }
 
 fn overwriting() -> PushOptions {
-    PushOptions { overwrite: true, ..PushOptions::default() }
+    PushOptions { overwrite: true, ..sftp() }
 }
 
 /// A source made of a list of steps.
@@ -132,7 +137,7 @@ async fn a_file_arrives_is_verified_in_the_guest_and_nothing_else_remains() {
         }
     };
     let to = dest("/root/app.bin");
-    let receipt = pusher.push_lxc(VMID, &to, &PushOptions::default(), data.clone(), &progress).await.unwrap();
+    let receipt = pusher.push_lxc(VMID, &to, &sftp(), data.clone(), &progress).await.unwrap();
 
     let file = node.guest_root(VMID).join("root/app.bin");
     assert_eq!(std::fs::read(&file).unwrap(), data);
@@ -198,7 +203,7 @@ async fn dp_01_shell_syntax_in_a_name_is_only_a_name() {
     ];
     let data = noise(1000);
     for name in odd_names {
-        push(&pusher, &format!("/root/{name}"), &PushOptions::default(), &data).await.unwrap();
+        push(&pusher, &format!("/root/{name}"), &sftp(), &data).await.unwrap();
         assert_eq!(std::fs::read(root.join(name)).unwrap(), data, "{name:?}");
     }
     assert_eq!(names(&root).len(), odd_names.len());
@@ -209,7 +214,7 @@ async fn dp_01_shell_syntax_in_a_name_is_only_a_name() {
 async fn dp_08_a_name_of_255_bytes_is_written() {
     let node = node!();
     let name = "ä".repeat(127) + "x";
-    push(&pusher(&node), &format!("/root/{name}"), &PushOptions::default(), &noise(10)).await.unwrap();
+    push(&pusher(&node), &format!("/root/{name}"), &sftp(), &noise(10)).await.unwrap();
     assert_eq!(names(&node.guest_root(VMID).join("root")), [name]);
 }
 
@@ -235,10 +240,10 @@ async fn dp_09_what_is_not_a_regular_file_is_refused() {
 async fn dp_10_a_missing_parent_is_refused_or_made_on_request() {
     let node = node!();
     let pusher = pusher(&node);
-    let error = push(&pusher, "/srv/new/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher, "/srv/new/f", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::NoParent);
     assert!(!node.guest_root(VMID).join("srv").exists());
-    let options = PushOptions { mkdir: true, ..PushOptions::default() };
+    let options = PushOptions { mkdir: true, ..sftp() };
     pusher.check_lxc(VMID, &dest("/srv/new/f"), &options).await.unwrap();
     assert!(!node.guest_root(VMID).join("srv").exists(), "a check changes nothing");
     push(&pusher, "/srv/new/f", &options, &noise(10)).await.unwrap();
@@ -251,7 +256,7 @@ async fn an_existing_file_is_refused_unless_overwriting() {
     let pusher = pusher(&node);
     let file = node.guest_root(VMID).join("root/f");
     std::fs::write(&file, "old").unwrap();
-    let error = push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::DestExists);
     assert!(!error.residue());
     assert_eq!(std::fs::read(&file).unwrap(), b"old");
@@ -271,8 +276,7 @@ async fn a_file_that_appears_during_the_push_is_kept() {
         Ok((count < 2).then(|| noise(10)))
     });
     let to = dest("/root/f");
-    let error =
-        pusher(&node).push_lxc(VMID, &to, &PushOptions::default(), source, &|_, _| ()).await.unwrap_err();
+    let error = pusher(&node).push_lxc(VMID, &to, &sftp(), source, &|_, _| ()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::DestExists);
     assert_eq!(std::fs::read(&file).unwrap(), b"someone else's");
     assert_eq!(node.residue(), [""; 0]);
@@ -285,7 +289,7 @@ async fn mode_owner_and_group_are_those_asked_for() {
         mode: Mode::parse("4750").unwrap(),
         owner: Some(Account::parse("app").unwrap()),
         group: Some(Account::parse("1234").unwrap()),
-        ..PushOptions::default()
+        ..sftp()
     };
     push(&pusher(&node), "/root/f", &options, &noise(10)).await.unwrap();
     let metadata = std::fs::metadata(node.guest_root(VMID).join("root/f")).unwrap();
@@ -331,7 +335,7 @@ async fn sh_11_only_an_exact_hash_line_counts() {
         ("x".repeat(2_000_000), "remote"),
     ] {
         node.fault("exec_prints", &answer);
-        let error = push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+        let error = push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap_err();
         assert_eq!(error.kind().code(), kind, "{:.80}: {error}", answer);
         assert!(!error.residue(), "{error}");
         assert!(!node.guest_root(VMID).join("root/f").exists());
@@ -343,10 +347,10 @@ async fn sh_11_only_an_exact_hash_line_counts() {
 async fn a_guest_that_cannot_hash_is_verified_at_the_node_and_says_so() {
     let node = node!();
     node.fault("exec_prints", "none 10\n");
-    let receipt = push(&pusher(&node), "/root/f", &PushOptions::default(), &noise(10)).await.unwrap();
+    let receipt = push(&pusher(&node), "/root/f", &sftp(), &noise(10)).await.unwrap();
     assert_eq!((receipt.verified_at, receipt.checksum_verified), (VerifiedAt::Node, false));
     node.fault("exec_prints", "none 9\n");
-    let error = push(&pusher(&node), "/root/g", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher(&node), "/root/g", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::HashMismatch);
 }
 
@@ -361,11 +365,11 @@ async fn b04_a_stopped_or_absent_guest_is_named_before_a_byte_travels() {
         Ok(None)
     });
     let to = dest("/root/f");
-    let error = pusher.push_lxc(VMID, &to, &PushOptions::default(), source, &|_, _| ()).await.unwrap_err();
+    let error = pusher.push_lxc(VMID, &to, &sftp(), source, &|_, _| ()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::GuestUnreachable);
     assert!(error.to_string().contains("905"), "{error}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    let error = pusher.check_lxc(777, &to, &PushOptions::default()).await.unwrap_err();
+    let error = pusher.check_lxc(777, &to, &sftp()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::GuestUnreachable);
     assert_eq!(node.residue(), [""; 0]);
 }
@@ -374,11 +378,11 @@ async fn b04_a_stopped_or_absent_guest_is_named_before_a_byte_travels() {
 async fn b04_a_locked_guest_is_asked_again_and_then_named() {
     let node = node!();
     node.fault("push_locked", "1");
-    push(&pusher(&node), "/root/f", &PushOptions::default(), &noise(10)).await.unwrap();
+    push(&pusher(&node), "/root/f", &sftp(), &noise(10)).await.unwrap();
     node.fault("push_locked", "1000");
     let impatient = Deadlines { busy: Duration::ZERO, ..Deadlines::default() };
     let pusher = pusher_with(&node, &node.known_hosts_line(), impatient);
-    let error = push(&pusher, "/root/g", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher, "/root/g", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::GuestBusy);
     assert_eq!(node.residue(), [""; 0]);
 }
@@ -394,8 +398,7 @@ async fn sh_13_a_guest_that_stops_during_the_push_is_named_and_the_node_is_clean
         Ok((count < 2).then(|| noise(10)))
     });
     let to = dest("/root/f");
-    let error =
-        pusher(&node).push_lxc(VMID, &to, &PushOptions::default(), source, &|_, _| ()).await.unwrap_err();
+    let error = pusher(&node).push_lxc(VMID, &to, &sftp(), source, &|_, _| ()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::GuestUnreachable, "{error}");
     assert!(error.residue(), "the guest could not be asked to remove its temporary file");
     assert_eq!(node.staged(), [""; 0]);
@@ -405,7 +408,7 @@ async fn sh_13_a_guest_that_stops_during_the_push_is_named_and_the_node_is_clean
 async fn ul_40_a_full_guest_is_named() {
     let node = node!();
     node.fault("push_fail", "failed to open /root/.pxw: No space left on device");
-    let error = push(&pusher(&node), "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher(&node), "/root/f", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::NoSpace);
     assert_eq!(node.residue(), [""; 0]);
 }
@@ -423,8 +426,7 @@ async fn ul_40_a_node_without_room_is_named_before_a_byte_travels() {
     }
     let node = node!();
     let to = dest("/root/f");
-    let error =
-        pusher(&node).push_lxc(VMID, &to, &PushOptions::default(), Huge, &|_, _| ()).await.unwrap_err();
+    let error = pusher(&node).push_lxc(VMID, &to, &sftp(), Huge, &|_, _| ()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::NoSpace, "{error}");
     assert_eq!(node.residue(), [""; 0]);
 }
@@ -502,7 +504,7 @@ async fn every_cipher_we_accept_carries_a_push() {
         "Ciphers aes256-ctr\nMACs hmac-sha2-256-etm@openssh.com\n",
     ] {
         let node = node!(settings);
-        push(&pusher(&node), "/root/f", &PushOptions::default(), &noise(200_000)).await.unwrap();
+        push(&pusher(&node), "/root/f", &sftp(), &noise(200_000)).await.unwrap();
     }
 }
 
@@ -563,7 +565,7 @@ async fn sh_12_a_command_that_hangs_ends_at_its_deadline() {
         [("no-parent", Step::Prepare), ("openssl", Step::Hash), ("mv -n", Step::Commit)]
     {
         node.fault("hang_exec", part_of_script);
-        let error = push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+        let error = push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap_err();
         assert_eq!(error.kind(), &PushErrorKind::Deadline { step });
         assert_eq!(error.residue(), step == Step::Commit, "{error}");
         assert_eq!(node.residue(), [""; 0], "{step}");
@@ -576,7 +578,7 @@ async fn sh_12_a_command_that_hangs_ends_at_its_deadline() {
         assert!(!node.guest_root(VMID).join("root/f").exists());
     }
     node.fault("hang_push", "");
-    let error = push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err();
+    let error = push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Push });
     assert!(error.residue(), "{error}");
     assert_eq!(node.residue(), [""; 0]);
@@ -601,8 +603,7 @@ async fn ul_26_a_source_that_aborts_half_way_gets_its_own_error_back_and_nothing
             let source =
                 script(|count| if count < after { Ok(Some(noise(50_000))) } else { Err(own.clone()) });
             let to = dest("/root/f");
-            let error =
-                pusher.push_lxc(VMID, &to, &PushOptions::default(), source, &|_, _| ()).await.unwrap_err();
+            let error = pusher.push_lxc(VMID, &to, &sftp(), source, &|_, _| ()).await.unwrap_err();
             assert_eq!(error.kind(), &PushErrorKind::Source(own));
             assert!(!error.residue());
             assert_eq!(node.residue(), [""; 0]);
@@ -617,7 +618,7 @@ async fn ul_38_a_source_that_panics_leaves_nothing() {
     let pusher = pusher(&node);
     let pushing = tokio::spawn(async move {
         let source = script(|count| if count < 3 { Ok(Some(noise(50_000))) } else { panic!("injected") });
-        pusher.push_lxc(VMID, &dest("/root/f"), &PushOptions::default(), source, &|_, _| ()).await
+        pusher.push_lxc(VMID, &dest("/root/f"), &sftp(), source, &|_, _| ()).await
     });
     assert!(pushing.await.unwrap_err().is_panic());
     tokio::task::spawn_blocking(move || eventually("nothing remains", || node.residue().is_empty()))
@@ -629,7 +630,7 @@ async fn ul_38_a_source_that_panics_leaves_nothing() {
 async fn the_cap_is_exact_and_an_unexpected_hash_commits_nothing() {
     let node = node!();
     let pusher = pusher(&node);
-    let capped = PushOptions { max_bytes: Some(100_000), overwrite: true, ..PushOptions::default() };
+    let capped = PushOptions { max_bytes: Some(100_000), overwrite: true, ..sftp() };
     push(&pusher, "/root/f", &capped, &noise(99_999)).await.unwrap();
     push(&pusher, "/root/f", &capped, &noise(100_000)).await.unwrap();
     let error = push(&pusher, "/root/f", &capped, &noise(100_001)).await.unwrap_err();
@@ -637,7 +638,7 @@ async fn the_cap_is_exact_and_an_unexpected_hash_commits_nothing() {
     assert_eq!(std::fs::read(node.guest_root(VMID).join("root/f")).unwrap(), noise(100_000));
 
     let hash = Sha256::digest(noise(10)).into();
-    let expecting = PushOptions { expected_sha256: Some(hash), ..PushOptions::default() };
+    let expecting = PushOptions { expected_sha256: Some(hash), ..sftp() };
     push(&pusher, "/root/right", &expecting, &noise(10)).await.unwrap();
     let error = push(&pusher, "/root/wrong", &expecting, &noise(11)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::UnexpectedHash);
@@ -649,11 +650,11 @@ async fn the_cap_is_exact_and_an_unexpected_hash_commits_nothing() {
 async fn ul_23_an_empty_source_makes_no_file() {
     let node = node!();
     let pusher = pusher(&node);
-    let error = push(&pusher, "/root/f", &PushOptions::default(), &Bytes::new()).await.unwrap_err();
+    let error = push(&pusher, "/root/f", &sftp(), &Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Empty);
     let dribble = script(|count| Ok((count < 5).then(Bytes::new)));
     let to = dest("/root/f");
-    let error = pusher.push_lxc(VMID, &to, &PushOptions::default(), dribble, &|_, _| ()).await.unwrap_err();
+    let error = pusher.push_lxc(VMID, &to, &sftp(), dribble, &|_, _| ()).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Empty);
     assert!(!node.guest_root(VMID).join("root/f").exists());
     assert_eq!(node.residue(), [""; 0]);
@@ -678,7 +679,7 @@ async fn drop_when(pushing: impl Future<Output = Result<Receipt, PushError>>, mu
 async fn a_push_that_is_dropped_while_receiving_leaves_nothing() {
     let node = node!();
     let pusher = pusher(&node);
-    let (to, options, stalled) = (dest("/root/f"), PushOptions::default(), Arc::new(AtomicUsize::new(0)));
+    let (to, options, stalled) = (dest("/root/f"), sftp(), Arc::new(AtomicUsize::new(0)));
     let source = Stalls(30, Arc::clone(&stalled));
     let pushing = pusher.push_lxc(VMID, &to, &options, source, &|_, _| ());
     drop_when(pushing, || stalled.load(Ordering::SeqCst) == 1 && !node.staged().is_empty()).await;
@@ -691,7 +692,7 @@ async fn a_push_that_is_dropped_during_pct_push_leaves_nothing_even_when_that_en
     let node = node!();
     let pusher = pusher(&node);
     node.fault("hang_push", "");
-    let (to, options) = (dest("/root/f"), PushOptions::default());
+    let (to, options) = (dest("/root/f"), sftp());
     let pushing = pusher.push_lxc(VMID, &to, &options, noise(100_000), &|_, _| ());
     drop_when(pushing, || node.calls().iter().any(|call| call.starts_with("push "))).await;
     // Only now does pct push make its file.
@@ -707,7 +708,7 @@ async fn ul_39_a_staging_directory_that_others_control_is_refused_by_name() {
     let staging = node.staging_dir();
     let refused = || async {
         for error in [
-            push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap_err(),
+            push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap_err(),
             pusher.check().await.unwrap_err(),
         ] {
             assert_eq!(error.kind(), &PushErrorKind::Staging, "{error}");
@@ -736,7 +737,7 @@ async fn ul_39_a_staging_directory_that_others_control_is_refused_by_name() {
     refused().await;
 
     std::os::unix::fs::chown(&staging, Some(0), None).unwrap();
-    push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap();
+    push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap();
 }
 
 #[tokio::test]
@@ -774,7 +775,7 @@ async fn ul_31_stale_staging_files_are_swept_at_first_contact_and_on_request() {
     age(&foreign);
 
     let pusher = pusher(&node);
-    push(&pusher, "/root/f", &PushOptions::default(), &noise(10)).await.unwrap();
+    push(&pusher, "/root/f", &sftp(), &noise(10)).await.unwrap();
     assert_eq!(node.staged(), ["notes"], "the first contact sweeps");
 
     std::fs::write(&old, "younger").unwrap();
@@ -788,7 +789,7 @@ async fn a_push_crosses_key_exchanges_of_both_sides_unharmed() {
     let node = node!("RekeyLimit 1M\nLogLevel DEBUG1\n");
     let data = noise(24 * 1024 * 1024);
     let pusher = pusher(&node).rekey_after(512 * 1024);
-    push(&pusher, "/root/f", &PushOptions::default(), &data).await.unwrap();
+    push(&pusher, "/root/f", &sftp(), &data).await.unwrap();
     assert_eq!(std::fs::read(node.guest_root(VMID).join("root/f")).unwrap(), data);
     let exchanges = node.log().matches("SSH2_MSG_KEXINIT received").count();
     assert!(exchanges >= 10, "{exchanges} key exchanges");
@@ -802,9 +803,9 @@ async fn parallel_pushes_do_not_disturb_each_other() {
     let pushes: Vec<_> = (0..12)
         .map(|i| {
             let pusher = pusher.clone();
-            tokio::spawn(async move {
-                push(&pusher, &format!("/root/{i}"), &PushOptions::default(), &noise(300_000 + i)).await
-            })
+            tokio::spawn(
+                async move { push(&pusher, &format!("/root/{i}"), &sftp(), &noise(300_000 + i)).await },
+            )
         })
         .collect();
     for (i, pushing) in pushes.into_iter().enumerate() {

@@ -65,10 +65,10 @@ fn each_hashing_tool_and_none_gives_the_same_form() {
             }
             let has_tool = !tool.is_empty() && tools.path().join(tool).exists();
             let expected = if has_tool { format!("{ABC} 3\n") } else { "none 3\n".to_owned() };
-            let output = run(shell, &script("hash.sh"), &[file.to_str().unwrap()], Some(tools.path()));
+            let output = run(shell, &script("hash.sh"), &[file.to_str().unwrap(), "60"], Some(tools.path()));
             assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{shell} {tool}");
         }
-        let output = run(shell, &script("hash.sh"), &["/nonexistent"], None);
+        let output = run(shell, &script("hash.sh"), &["/nonexistent", "60"], None);
         assert!(!output.status.success() && output.stdout.is_empty());
     }
 }
@@ -117,4 +117,83 @@ fn discard_is_content_when_there_is_nothing() {
         assert!(run("/bin/sh", &script("discard.sh"), &[file.to_str().unwrap()], None).status.success());
         assert!(!file.exists());
     }
+}
+
+/// A folder of tools: links to real ones, and one that prints what it is told.
+fn tools(real: &[&str], fake: &str, prints: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in real {
+        let found = ["/usr/bin", "/bin"].iter().map(|d| Path::new(d).join(name)).find(|p| p.exists());
+        symlink(found.unwrap(), dir.path().join(name)).unwrap();
+    }
+    let path = dir.path().join(fake);
+    fs::write(&path, format!("#!/bin/sh\ncat <<'END'\n{prints}\nEND\n")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(path, mode).unwrap();
+    dir
+}
+
+#[test]
+fn ul_40_a_guest_without_room_says_so_and_one_that_cannot_tell_is_asked_no_further() {
+    let dir = tempfile::tempdir().unwrap();
+    let dest = dir.path().join("f");
+    let ask = |df: &str, need: &str| {
+        let path = tools(&["cat"], "df", df);
+        let arguments = [dest.to_str().unwrap(), "0", "0", need, "0"];
+        let output = run("/bin/sh", &script("prepare.sh"), &arguments, Some(path.path()));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/x 100 98 2000 98% /a b";
+    assert_eq!(ask(table, "2000"), "ok\n");
+    assert_eq!(ask(table, "2001"), "no-space\n");
+    for strange in ["", "nonsense", "Filesystem\n/dev/x 1 2 - 3% /", "a\nb c d e"] {
+        assert_eq!(ask(strange, "2001"), "ok\n", "{strange:?}");
+    }
+}
+
+#[test]
+fn receive_makes_its_file_exclusively_and_private_until_the_end() {
+    for shell in shells() {
+        let dir = tempfile::tempdir().unwrap();
+        let temp = dir.path().join("-t $(x)");
+        let receive = |mode: &str| {
+            let mut child = Command::new(shell)
+                .args(["-c", &script("receive.sh"), "proxward", temp.to_str().unwrap(), "60", mode, ""])
+                .stdin(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\0\xff\r\n").unwrap();
+            child.wait().unwrap().success()
+        };
+        assert!(receive("0640"));
+        assert_eq!(fs::read(&temp).unwrap(), b"\0\xff\r\n");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&temp).unwrap().permissions());
+        assert_eq!(mode & 0o7777, 0o640);
+        assert!(!receive("0600"), "{shell}: an existing file is not written to");
+        fs::remove_file(&temp).unwrap();
+        symlink(dir.path().join("elsewhere"), &temp).unwrap();
+        assert!(!receive("0600"), "{shell}: nor a link followed");
+        assert!(!dir.path().join("elsewhere").exists());
+    }
+}
+
+#[test]
+fn parts_are_joined_in_order_and_the_size_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = dir.path().join("p");
+    let at = parts.to_str().unwrap();
+    assert!(run("/bin/sh", &script("begin.sh"), &[at], None).status.success());
+    assert!(!run("/bin/sh", &script("begin.sh"), &[at], None).status.success());
+    for (number, text) in ["a", "bc", "def"].iter().enumerate() {
+        fs::write(parts.join(number.to_string()), text).unwrap();
+    }
+    let join = |from: &str, to: &str| {
+        let output = run("/bin/sh", &script("join.sh"), &[at, from, to], None);
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(join("0", "2"), (true, "3\n".to_owned()));
+    assert_eq!(join("2", "3"), (true, "6\n".to_owned()));
+    assert_eq!(fs::read(parts.join("data")).unwrap(), b"abcdef");
+    assert!(!join("3", "4").0);
 }

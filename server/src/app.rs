@@ -10,9 +10,11 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::clock::Clock;
 use crate::config::Live;
+use crate::fetch::{FetchSlots, Fetcher};
 use crate::metrics;
 use crate::resolve::Resolver;
 use crate::transfer_http::Transfers;
+use crate::transfer_http::slots::Slots;
 
 /// Everything a call may need that outlives it.
 pub struct App {
@@ -30,6 +32,12 @@ pub struct App {
     pub changes: Changes,
     /// Upload links; absent where no HTTP listener can serve them.
     pub transfers: Option<Arc<Transfers>>,
+    /// How many transfers each node runs at a time.
+    pub slots: Arc<Slots>,
+    /// Gets files from the web.
+    pub fetcher: Fetcher,
+    /// How many of those run at a time.
+    pub fetch_slots: Arc<FetchSlots>,
     /// Work that finishes even when its caller has gone.
     pub tracker: Tracker,
     /// What is counted.

@@ -11,6 +11,7 @@ pub mod changes;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod fetch;
 pub mod files;
 pub mod keys;
 mod limiter;

@@ -146,7 +146,11 @@ impl<B> Ledger<B> {
     ) -> Option<LinkStatus> {
         self.settle(now, trash);
         let record = self.records.get(id).filter(|record| &*record.owner == owner)?;
-        Some(match &record.phase {
+        Some(self.standing(record))
+    }
+
+    fn standing(&self, record: &Record<B>) -> LinkStatus {
+        match &record.phase {
             Phase::Pending { expires_at, .. } => {
                 LinkStatus::Pending { expires_in: expires_at.saturating_sub(self.clock) }
             }
@@ -155,7 +159,32 @@ impl<B> Ledger<B> {
                 LinkStatus::Running { bytes: progress.bytes, stage: progress.stage }
             }
             Phase::Done(outcome) => LinkStatus::Done { outcome: outcome.clone() },
-        })
+        }
+    }
+
+    pub(crate) fn list(
+        &mut self,
+        owner: &str,
+        now: Duration,
+        trash: &mut Vec<B>,
+    ) -> Vec<(LinkId, LinkStatus)> {
+        self.settle(now, trash);
+        let mut found: Vec<_> = self
+            .records
+            .iter()
+            .filter(|(_, record)| &*record.owner == owner)
+            .map(|(id, record)| (*id, self.standing(record)))
+            .collect();
+        found.sort_by_key(|(id, _)| *id);
+        found
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     pub(crate) fn void(&mut self, id: &LinkId, reason: &str, now: Duration, trash: &mut Vec<B>) -> bool {

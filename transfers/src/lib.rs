@@ -17,7 +17,9 @@ mod ledger;
 mod limits;
 mod link;
 mod outcome;
+pub mod policy;
 mod store;
+pub mod tus;
 
 pub use capped::{CappedHasher, OverCap};
 pub use claim::{Claim, Presented};

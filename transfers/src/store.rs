@@ -66,7 +66,6 @@ pub struct Counts {
 /// say). It never goes backwards here: the store takes the latest `now` it was ever given, so two threads that
 /// read the clock in one order and arrive in another cannot have a link both expired and spent.
 pub struct LinkStore<B> {
-    limits: Limits,
     ledger: Mutex<Ledger<B>>,
 }
 
@@ -74,13 +73,25 @@ impl<B> LinkStore<B> {
     /// An empty store.
     #[must_use]
     pub fn new(limits: Limits) -> LinkStore<B> {
-        LinkStore { limits, ledger: Mutex::new(Ledger::new(limits)) }
+        LinkStore { ledger: Mutex::new(Ledger::new(limits)) }
     }
 
-    /// The limits given to [`new`](LinkStore::new).
+    /// The limits in force.
     #[must_use]
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    pub fn limits(&self) -> Limits {
+        self.locked(|ledger, _| ledger.limits())
+    }
+
+    /// Other limits from now on. Links that are pending keep the life they were promised, and none is taken back where there
+    /// are more than may be now.
+    pub fn set_limits(&self, limits: Limits) {
+        self.locked(|ledger, _| ledger.set_limits(limits));
+    }
+
+    /// Every link of this owner with where it stands, by id.
+    #[must_use]
+    pub fn list(&self, owner: &str, now: Duration) -> Vec<(LinkId, LinkStatus)> {
+        self.locked(|ledger, trash| ledger.list(owner, now, trash))
     }
 
     /// Mints a link for `owner`. `entropy` must be 48 bytes from the system's random source: 32 make the

@@ -122,20 +122,23 @@ async fn a_file_goes_through_staging_push_hash_and_commit() {
 
     let dest = "/srv/it's new/file.bin";
     let temp = "/srv/it's new/.pxw-ffffffffffffffffffffffffffffffff.part";
-    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "0"])).await.0, "no-parent\n");
-    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "1"])).await.0, "ok\n");
+    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "0", "0", "0"])).await.0, "no-parent\n");
+    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "1", "0", "0"])).await.0, "ok\n");
     let push = format!("sudo -n pct push 200 {STAGED} {} --perms 0644 --user app --group 33", quote(temp));
     assert_eq!(exec(&session, &push).await, (String::new(), String::new(), 0));
-    let (hash, _, _) = exec(&session, &script(200, HASH, &[temp])).await;
+    let (hash, _, _) = exec(&session, &script(200, HASH, &[temp, "60"])).await;
     assert_eq!(hash, format!("{} 100000\n", sha256(&content)));
     assert_eq!(exec(&session, &script(200, COMMIT, &[temp, dest, "0"])).await.0, "ok\n");
     let landed = alpha.guest_root(200).join("srv/it's new/file.bin");
     assert_eq!(std::fs::read(&landed).unwrap(), content);
     assert_eq!(std::fs::metadata(&landed).unwrap().permissions().mode() & 0o7777, 0o644);
     assert_eq!(alpha.guest_owner(200, dest), Some((1000, 33)));
-    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "0"])).await.0, "exists\n");
-    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "1", "0"])).await.0, "ok\n");
-    assert_eq!(exec(&session, &script(200, PREPARE, &["/srv", "1", "0"])).await.0, "is-directory\n");
+    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "0", "0", "0", "0"])).await.0, "exists\n");
+    assert_eq!(exec(&session, &script(200, PREPARE, &[dest, "1", "0", "0", "0"])).await.0, "ok\n");
+    assert_eq!(
+        exec(&session, &script(200, PREPARE, &["/srv", "1", "0", "0", "0"])).await.0,
+        "is-directory\n"
+    );
     assert_eq!(exec(&session, &push).await.2, 0);
     assert_eq!(exec(&session, &script(200, COMMIT, &[temp, dest, "0"])).await.0, "exists\n");
     assert_eq!(exec(&session, &script(200, DISCARD, &[temp])).await, (String::new(), String::new(), 0));
@@ -161,9 +164,12 @@ async fn dp_links_in_a_guest_never_lead_out_of_it() {
     std::fs::create_dir(&outside).unwrap();
     symlink(&outside, alpha.guest_root(200).join("srv/way-out")).unwrap();
     symlink("/etc/hostname", alpha.guest_root(200).join("srv/link")).unwrap();
-    let prepared = exec(&session, &script(200, PREPARE, &["/srv/way-out/f", "0", "0"])).await.0;
+    let prepared = exec(&session, &script(200, PREPARE, &["/srv/way-out/f", "0", "0", "0", "0"])).await.0;
     assert_eq!(prepared, "no-parent\n");
-    assert_eq!(exec(&session, &script(200, PREPARE, &["/srv/link", "1", "0"])).await.0, "not-regular\n");
+    assert_eq!(
+        exec(&session, &script(200, PREPARE, &["/srv/link", "1", "0", "0", "0"])).await.0,
+        "not-regular\n"
+    );
     for dest in ["/srv/way-out/f", "/../outside/f", "srv/f"] {
         let (_, err, code) = exec(&session, &format!("pct push 200 {STAGED} {dest} --perms 0644")).await;
         assert_eq!(code, 255, "{dest}: {err}");
@@ -206,7 +212,7 @@ async fn a_stopped_or_absent_container_takes_no_files() {
     assert_eq!((code, err.as_str()), (255, "can only push files to a running VM\n"));
     let (_, err, _) = exec(&session, &format!("pct push 202 {STAGED} /tmp/x")).await;
     assert_eq!(err, "Configuration file 'nodes/pve1/lxc/202.conf' does not exist\n");
-    let (_, err, _) = exec(&session, &script(201, PREPARE, &["/tmp/x", "0", "0"])).await;
+    let (_, err, _) = exec(&session, &script(201, PREPARE, &["/tmp/x", "0", "0", "0", "0"])).await;
     assert_eq!(err, "container '201' not running!\n");
     let (_, err, code) = exec(&session, &format!("pct push 200 {STAGED} /tmp/x --user ghost")).await;
     assert_eq!((code, err.as_str()), (255, "lookup failed for 'ghost' in the container's passwd\n"));
@@ -229,8 +235,8 @@ async fn push_hash_and_space_go_wrong_on_request() {
     assert_eq!(exec(&session, &format!("pct push 200 {STAGED} /tmp/y")).await.2, 255);
     node.faults().push(None);
     node.faults().no_sha256(true);
-    assert_eq!(exec(&session, &script(200, HASH, &["/tmp/x"])).await.0, "none 10\n");
-    assert_eq!(exec(&session, &script(200, HASH, &["/tmp/absent"])).await.2, 1);
+    assert_eq!(exec(&session, &script(200, HASH, &["/tmp/x", "60"])).await.0, "none 10\n");
+    assert_eq!(exec(&session, &script(200, HASH, &["/tmp/absent", "60"])).await.2, 1);
     sftp.remove(STAGED).await.unwrap();
     node.faults().space(Some(40_000));
     assert_eq!(sftp.statvfs("/var/tmp").await.unwrap().blocks_avail, 40_000 / 4096);

@@ -1,8 +1,13 @@
 //! Running one command on the node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use russh::ChannelMsg;
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Session;
@@ -39,42 +44,25 @@ impl Session {
     }
 
     async fn run_line(&self, line: Vec<u8>, step: Step) -> Result<Output, PushError> {
-        let mut channel = self.channel(step).await?;
-        channel.exec(true, line).await.map_err(|error| broken(step, &error))?;
-        let mut stdout = Vec::new();
-        let mut complaint = Vec::new();
-        let mut status = None;
-        // To the end in any case: a channel that is not drained stalls the whole connection.
-        while let Some(message) = channel.wait().await {
-            match message {
-                ChannelMsg::Data { data } => {
-                    if stdout.len() + data.len() > MAX_OUTPUT {
-                        let _closing = channel.close().await;
-                        return Err(remote(
-                            step,
-                            None,
-                            format!("more than {MAX_OUTPUT} bytes of output while {step}"),
-                        ));
-                    }
-                    stdout.extend_from_slice(&data);
-                }
-                ChannelMsg::ExtendedData { data, .. } => {
-                    let room = MAX_COMPLAINT - complaint.len();
-                    complaint.extend_from_slice(&data[..data.len().min(room)]);
-                }
-                ChannelMsg::ExitStatus { exit_status } => status = Some(exit_status),
-                ChannelMsg::Failure => {
-                    return Err(remote(
-                        step,
-                        None,
-                        format!("the node refused to run a command while {step}"),
-                    ));
-                }
-                // The channel's end follows, with no status: treated as lost below. The rest carries no news.
-                _ => {}
+        let channel = self.start(line, step).await?;
+        let (mut reads, writes) = channel.split();
+        match drain(&mut reads, step).await {
+            Ok(ended) => self.judge(ended, step),
+            Err(error) => {
+                let _closing = writes.close().await;
+                Err(error)
             }
         }
-        let complaint = printable(&complaint);
+    }
+
+    async fn start(&self, line: Vec<u8>, step: Step) -> Result<Channel<Msg>, PushError> {
+        let channel = self.channel(step).await?;
+        channel.exec(true, line).await.map_err(|error| broken(step, &error))?;
+        Ok(channel)
+    }
+
+    fn judge(&self, ended: Ended, step: Step) -> Result<Output, PushError> {
+        let Ended { status, stdout, complaint } = ended;
         match status {
             Some(status) => Ok(Output { status, stdout, complaint }),
             None if self.is_closed() => Err(broken(step, &"the node closed it")),
@@ -83,6 +71,161 @@ impl Session {
                 None,
                 format!("the command was killed or lost while {step}{}", colon(&complaint)),
             )),
+        }
+    }
+
+    /// Starts a command that reads its standard input from us. `step` bounds the start; the command's end is the task's.
+    pub(crate) async fn feed(
+        self: &Arc<Self>,
+        argv: &[impl AsRef<[u8]>],
+        step: Step,
+        deadline: Duration,
+    ) -> Result<(Feed, JoinHandle<Result<Output, PushError>>), PushError> {
+        let line = quote::argv(argv).map_err(|nul| PushError::new(PushErrorKind::Target, nul.to_string()))?;
+        let channel = timeout(deadline, self.start(line, step))
+            .await
+            .map_err(|_| PushError::deadline(step, deadline))??;
+        let (mut reads, writes) = channel.split();
+        let session = Arc::clone(self);
+        let (done, gone) = watch::channel(false);
+        let ended = tokio::spawn(async move {
+            let ended = drain(&mut reads, step).await;
+            done.send_replace(true);
+            session.judge(ended?, step)
+        });
+        Ok((Feed { writes: Arc::new(writes), gone }, ended))
+    }
+
+    /// Starts a command whose standard output is the answer, of any length.
+    pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        argv: &[impl AsRef<[u8]>],
+        step: Step,
+        deadline: Duration,
+    ) -> Result<Fetch, PushError> {
+        let line = quote::argv(argv).map_err(|nul| PushError::new(PushErrorKind::Target, nul.to_string()))?;
+        let channel = timeout(deadline, self.start(line, step))
+            .await
+            .map_err(|_| PushError::deadline(step, deadline))??;
+        Ok(Fetch { session: Arc::clone(self), channel, step, complaint: Vec::new(), status: None })
+    }
+}
+
+/// What came of a command, before it is judged.
+struct Ended {
+    status: Option<u32>,
+    stdout: Vec<u8>,
+    complaint: String,
+}
+
+/// Reads a channel to its end in any case: one that is not drained stalls the whole connection.
+async fn drain(channel: &mut ChannelReadHalf, step: Step) -> Result<Ended, PushError> {
+    let mut stdout = Vec::new();
+    let mut complaint = Vec::new();
+    let mut status = None;
+    while let Some(message) = channel.wait().await {
+        match message {
+            ChannelMsg::Data { data } => {
+                if stdout.len() + data.len() > MAX_OUTPUT {
+                    return Err(remote(
+                        step,
+                        None,
+                        format!("more than {MAX_OUTPUT} bytes of output while {step}"),
+                    ));
+                }
+                stdout.extend_from_slice(&data);
+            }
+            ChannelMsg::ExtendedData { data, .. } => keep(&mut complaint, &data),
+            ChannelMsg::ExitStatus { exit_status } => status = Some(exit_status),
+            ChannelMsg::Failure => return Err(refused(step)),
+            // The channel's end follows, with no status: treated as lost. The rest carries no news.
+            _ => {}
+        }
+    }
+    Ok(Ended { status, stdout, complaint: printable(&complaint) })
+}
+
+fn refused(step: Step) -> PushError {
+    remote(step, None, format!("the node refused to run a command while {step}"))
+}
+
+fn keep(complaint: &mut Vec<u8>, data: &[u8]) {
+    let room = MAX_COMPLAINT.saturating_sub(complaint.len());
+    complaint.extend_from_slice(&data[..data.len().min(room)]);
+}
+
+/// The standard input of a command under way. Clones feed the same command.
+#[derive(Clone)]
+pub(crate) struct Feed {
+    writes: Arc<ChannelWriteHalf<Msg>>,
+    gone: watch::Receiver<bool>,
+}
+
+impl Feed {
+    /// Hands bytes over, waiting while the command does not take any; `idle` bounds that wait. `Ok(false)`: the command has
+    /// ended and takes nothing more; its own end says why.
+    pub(crate) async fn write(
+        &mut self,
+        bytes: Bytes,
+        step: Step,
+        idle: Duration,
+    ) -> Result<bool, PushError> {
+        let handed = timeout(idle, self.writes.data_bytes(bytes));
+        tokio::select! {
+            biased;
+            _ = self.gone.wait_for(|gone| *gone) => Ok(false),
+            written = handed => match written {
+                Err(_) => Err(PushError::deadline(step, idle)),
+                Ok(Err(error)) => Err(broken(step, &error)),
+                Ok(Ok(())) => Ok(true),
+            },
+        }
+    }
+
+    /// Ends the input: the command sees its end of file once it has read what was written.
+    pub(crate) async fn end(&self) {
+        // A connection that is gone has ended it already.
+        let _sent = self.writes.eof().await;
+    }
+}
+
+/// The standard output of a command under way.
+pub(crate) struct Fetch {
+    session: Arc<Session>,
+    channel: Channel<Msg>,
+    step: Step,
+    complaint: Vec<u8>,
+    status: Option<u32>,
+}
+
+impl Fetch {
+    /// The next bytes; `None` once the command has ended well. `idle` bounds the wait.
+    pub(crate) async fn next(&mut self, idle: Duration) -> Result<Option<Bytes>, PushError> {
+        let step = self.step;
+        loop {
+            let message =
+                timeout(idle, self.channel.wait()).await.map_err(|_| PushError::deadline(step, idle))?;
+            match message {
+                Some(ChannelMsg::Data { data }) if data.is_empty() => {}
+                Some(ChannelMsg::Data { data }) => return Ok(Some(data)),
+                Some(ChannelMsg::ExtendedData { data, .. }) => keep(&mut self.complaint, &data),
+                Some(ChannelMsg::ExitStatus { exit_status }) => self.status = Some(exit_status),
+                Some(ChannelMsg::Failure) => return Err(refused(step)),
+                Some(_) => {}
+                None => {
+                    let complaint = printable(&self.complaint);
+                    let ended = Ended { status: self.status, stdout: Vec::new(), complaint };
+                    let output = self.session.judge(ended, step)?;
+                    if output.status != 0 {
+                        return Err(remote(
+                            step,
+                            Some(output.status),
+                            format!("status {} while {step}{}", output.status, colon(&output.complaint)),
+                        ));
+                    }
+                    return Ok(None);
+                }
+            }
         }
     }
 }

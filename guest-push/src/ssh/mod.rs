@@ -6,7 +6,7 @@ mod known_hosts;
 mod session;
 mod sftp;
 
-pub(crate) use exec::{Output, colon, remote};
+pub(crate) use exec::{Feed, Fetch, Output, colon, printable, remote};
 pub use identity::{Identity, IdentityError};
 pub use known_hosts::{KnownHosts, KnownHostsProblem};
 pub(crate) use session::Session;

@@ -7,7 +7,7 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::fs::{File, Metadata};
 use russh_sftp::client::{Config, RawSftpSession, SftpSession};
 use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::Session;
@@ -153,6 +153,40 @@ impl Sftp {
         Ok((StagingFile { file }, Created { node_time: attributes.mtime.unwrap_or(0) }))
     }
 
+    /// Opens a staging file again, to go on at this offset.
+    pub(crate) async fn reopen(&self, path: &str, offset: u64) -> Result<StagingFile, PushError> {
+        let opening = self.session.open_with_flags(path, OpenFlags::WRITE);
+        let mut file = self
+            .request(Step::Staging, opening)
+            .await?
+            .map_err(|error| staging(path, &format!("cannot be opened again ({})", status_text(&error))))?;
+        let attributes = self
+            .request(Step::Staging, file.metadata())
+            .await?
+            .map_err(|error| staging(path, &format!("cannot be examined ({})", status_text(&error))))?;
+        if attributes.size.is_none_or(|size| size < offset) {
+            return Err(staging(path, "has lost bytes that the node had acknowledged"));
+        }
+        let seeking = timeout(self.deadline, file.seek(std::io::SeekFrom::Start(offset)));
+        match seeking.await {
+            Err(_) => Err(PushError::deadline(Step::Staging, self.deadline)),
+            Ok(Err(error)) => Err(write_failed(Step::Staging, &error)),
+            Ok(Ok(_)) => Ok(StagingFile { file }),
+        }
+    }
+
+    /// Makes a file that did not exist before, mode 0600, in a directory that is the machine's own affair.
+    pub(crate) async fn create_beside(&self, path: &str) -> Result<StagingFile, PushError> {
+        let flags = OpenFlags::CREATE | OpenFlags::EXCLUDE | OpenFlags::WRITE;
+        let private = FileAttributes { permissions: Some(0o600), ..FileAttributes::empty() };
+        let opening = self.session.open_with_flags_and_attributes(path, flags, private);
+        let file = self.request(Step::Staging, opening).await?.map_err(|error| {
+            let text = status_text(&error);
+            remote(Step::Staging, None, format!("{path:?} cannot be made in the guest: {text}"))
+        })?;
+        Ok(StagingFile { file })
+    }
+
     /// Removes a file; a missing one counts as removed.
     pub(crate) async fn remove(&self, path: &str) -> Result<(), PushError> {
         match self.request(Step::Cleanup, self.session.remove_file(path)).await? {
@@ -172,7 +206,7 @@ impl Sftp {
         match (error.kind(), self.free(path).await) {
             (PushErrorKind::Remote { .. }, Ok(Some(free))) if free < NEARLY_FULL => PushError::new(
                 PushErrorKind::NoSpace,
-                format!("the node's staging directory {path} is full ({free} bytes free); free space there"),
+                format!("the file system of {path} is full ({free} bytes free); free space there"),
             ),
             _ => error,
         }

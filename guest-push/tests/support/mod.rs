@@ -17,8 +17,24 @@ use tempfile::TempDir;
 const SSHD: &str = "/usr/sbin/sshd";
 const STUB: &str = include_str!("pct.sh");
 /// What the guests can run, each a link to busybox.
-const APPLETS: [&str; 12] =
-    ["sh", "cat", "chmod", "chown", "ln", "mkdir", "mv", "rm", "wc", "sha256sum", "stat", "mkfifo"];
+const APPLETS: [&str; 16] = [
+    "sh",
+    "cat",
+    "chmod",
+    "chown",
+    "ln",
+    "mkdir",
+    "mv",
+    "rm",
+    "wc",
+    "sha256sum",
+    "stat",
+    "mkfifo",
+    "find",
+    "timeout",
+    "true",
+    "df",
+];
 
 /// A running server; killed, and its files removed, on drop.
 pub struct Sshd {

@@ -6,6 +6,10 @@
 #   push_short       only this many bytes arrive, and the exit status is 0 all the same (as with the real one)
 #   push_fail        nothing is written; the value goes to standard error and the status is 255
 #   push_locked      fails as a locked container does, as many times as the value says
+#   prepare_prints   pct exec prints the value instead of running the script that asks about the destination
+#   stream_short     only this many bytes of standard input reach the script, and it ends well all the same
+#   stream_fail      the value goes to standard error and the status is 1, after this script has read a little
+#   stream_kill      the script is killed after this many bytes
 #   exec_prints      pct exec prints the value instead of running a script that contains "openssl"
 set -u
 base='@BASE@'
@@ -43,6 +47,25 @@ case $verb in
     if [ -e "$base/faults/exec_prints" ]; then
       case $script in *openssl*) cat "$base/faults/exec_prints"; exit 0 ;; esac
     fi
+    if [ -e "$base/faults/prepare_prints" ]; then
+      case $script in *no-parent*) cat "$base/faults/prepare_prints"; exit 0 ;; esac
+    fi
+    case $script in *'set -C'*)
+      if [ -e "$base/faults/stream_fail" ]; then
+        head -c 4096 >/dev/null
+        cat "$base/faults/stream_fail" >&2
+        exit 1
+      fi
+      if [ -e "$base/faults/stream_short" ]; then
+        { head -c "$(cat "$base/faults/stream_short")"; cat >"$base/lost"; } | chroot "$root" /bin/"$@"
+        exit
+      fi
+      if [ -e "$base/faults/stream_kill" ]; then
+        head -c "$(cat "$base/faults/stream_kill")" | chroot "$root" /bin/"$@"
+        kill -9 $$
+      fi
+      ;;
+    esac
     exec chroot "$root" /bin/"$@"
     ;;
   push)

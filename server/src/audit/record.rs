@@ -69,6 +69,10 @@ events! {
     TransferAttempt = "transfer.attempt",
     /// How an upload ended.
     TransferUpload = "transfer.upload",
+    /// How a download from a guest ended.
+    TransferDownload = "transfer.download",
+    /// How a fetch by the server into a guest ended.
+    TransferFetch = "transfer.fetch",
     /// A spent link was presented again: an alert.
     TransferLinkReuse = "transfer.link_reuse",
     /// A link was voided: its minter or its guest is no longer what it was.
@@ -471,6 +475,7 @@ fn scrub(text: &mut String) {
         ("/transfers/upload/", 20),
         ("/transfers/tus/", 20),
         ("/transfers/download/", 20),
+        ("/transfers/storage/", 20),
     ];
     for (prefix, at_least) in SHAPES {
         let mut from = 0;

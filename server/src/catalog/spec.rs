@@ -165,6 +165,9 @@ pub(super) const ROUTINE: Hints =
 /// The hints of a routine change that makes something new each time.
 pub(super) const CREATES: Hints =
     Hints { read_only: false, destructive: false, idempotent: false, open_world: false };
+/// The hints of a change that reaches out to the world.
+pub(super) const FETCHES: Hints =
+    Hints { read_only: false, destructive: false, idempotent: false, open_world: true };
 /// The hints of an interruption.
 pub(super) const INTERRUPTS: Hints =
     Hints { read_only: false, destructive: true, idempotent: true, open_world: false };

@@ -74,6 +74,8 @@ pub struct SshGuest {
     pub host: String,
     /// The user inside the guest.
     pub user: String,
+    /// TCP port, 22 when the file names none.
+    pub port: u16,
 }
 
 impl SshAccess {
@@ -450,9 +452,15 @@ impl ClusterReader<'_, '_, '_> {
                 Some(at) => self.login(&at),
                 None => Some("root".to_owned()),
             };
+            let port = match fields.optional("port") {
+                Some(at) => self.port(&at),
+                None => Some(22),
+            };
             fields.finish(self.findings);
-            match (selector, host, user) {
-                (Some(selector), Some(host), Some(user)) => guests.push(SshGuest { selector, host, user }),
+            match (selector, host, user, port) {
+                (Some(selector), Some(host), Some(user), Some(port)) => {
+                    guests.push(SshGuest { selector, host, user, port });
+                }
                 _ => sound = false,
             }
         }

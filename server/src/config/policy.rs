@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use guest_push::LxcRoute;
+
 use super::net::{AllowedTarget, Cidr};
 
 /// Everything below `policy`, with its defaults filled in.
@@ -52,11 +54,21 @@ pub struct TransferPolicy {
     pub agent_max_bytes: u64,
     /// A directory on this machine from which files may be uploaded (`dir`); `None`: none may.
     pub dir: Option<PathBuf>,
+    /// The way into containers (`lxc_route`).
+    pub lxc_route: LxcRoute,
+    /// The largest body that a proxy in front of this server lets through (`proxy_max_mb`, in MiB), for warnings alone.
+    pub proxy_max_bytes: Option<u64>,
 }
 
 impl Default for TransferPolicy {
     fn default() -> Self {
-        Self { max_bytes: 10240 << 20, agent_max_bytes: 64 << 20, dir: None }
+        Self {
+            max_bytes: 10240 << 20,
+            agent_max_bytes: 64 << 20,
+            dir: None,
+            lxc_route: LxcRoute::default(),
+            proxy_max_bytes: None,
+        }
     }
 }
 
@@ -67,15 +79,23 @@ pub struct FetchPolicy {
     pub allow: Vec<AllowedTarget>,
     /// Ports reachable on public addresses.
     pub ports: Vec<u16>,
+    /// Whether `64:ff9b::/96` leads to IPv4 addresses here (`nat64`).
+    pub nat64: bool,
 }
 
 impl Default for FetchPolicy {
     fn default() -> Self {
-        Self { allow: Vec::new(), ports: vec![80, 443] }
+        Self { allow: Vec::new(), ports: vec![80, 443], nat64: false }
     }
 }
 
 impl FetchPolicy {
+    /// The rules for one fetch. `never`: what may not be reached whatever is allowed.
+    pub fn rules(&self, never: Vec<SocketAddr>) -> transfers::policy::Rules {
+        let allow = self.allow.iter().map(AllowedTarget::address).collect();
+        transfers::policy::Rules { allow, ports: self.ports.clone(), never, nat64: self.nat64 }
+    }
+
     /// Whether the operator named exactly this address and port.
     pub fn allows(&self, target: SocketAddr) -> bool {
         self.allow.iter().any(|allowed| allowed.matches(target))
@@ -115,6 +135,14 @@ limits! {
     pending_links_per_owner: 10 in 1..=100_000,
     /// Uploads that may run to one node at a time.
     uploads_per_node: 4 in 1..=64,
+    /// Fetches by the server that may run at a time, over all principals.
+    fetches: 8 in 1..=1_000,
+    /// Fetches that one principal may have running at a time.
+    fetches_per_principal: 2 in 1..=1_000,
+    /// Fetches that may wait for a place.
+    fetch_queue: 16 in 0..=10_000,
+    /// Downloads from guests that may run at a time.
+    downloads: 8 in 1..=1_000,
     /// How long an upload may be silent, and the time over which it must keep 1 KiB a second, in milliseconds.
     upload_idle_ms: 30_000 in 100..=3_600_000,
     /// Calls per second of one principal, sustained.

@@ -59,6 +59,17 @@ fn transfers(at: &At<'_>, findings: &mut Findings<'_>) -> TransferPolicy {
             findings.problem(&at, "expected the absolute path of a directory");
         }
     }
+    if let Some(at) = fields.optional("lxc_route")
+        && let Some(text) = at.text(findings)
+    {
+        match text.parse() {
+            Ok(route) => transfers.lxc_route = route,
+            Err(_) => findings.problem(&at, "expected stream or sftp+pct_push"),
+        }
+    }
+    if let Some(mib) = bounded(&mut fields, "proxy_max_mb", 1..=16 << 20, findings) {
+        transfers.proxy_max_bytes = Some(mib << 20);
+    }
     fields.finish(findings);
     transfers
 }
@@ -80,6 +91,11 @@ fn fetch(at: &At<'_>, findings: &mut Findings<'_>) -> FetchPolicy {
                 None => {}
             }
         }
+    }
+    if let Some(at) = fields.optional("nat64")
+        && let Some(on) = at.bool(findings)
+    {
+        fetch.nat64 = on;
     }
     fields.finish(findings);
     fetch

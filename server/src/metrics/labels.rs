@@ -7,12 +7,12 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 /// A transfer route by its label. The path itself holds a token and is never written anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransferRoute {
-    /// Into a guest, by an upload link.
+    /// Into a guest or onto a storage, by an upload link; in one request or, with tus, in several.
     Upload,
     /// Out of a guest, by a download link.
     Download,
-    /// Into a guest, in several requests.
-    Tus,
+    /// Into a guest, from a URL.
+    Fetch,
 }
 
 impl TransferRoute {
@@ -21,7 +21,7 @@ impl TransferRoute {
         match self {
             Self::Upload => "/transfers/upload/{token}",
             Self::Download => "/transfers/download/{token}",
-            Self::Tus => "/transfers/tus/{token}",
+            Self::Fetch => "proxmox_fetch_url",
         }
     }
 }

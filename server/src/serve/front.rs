@@ -25,7 +25,7 @@ use crate::transfer_http::{self, reply};
 /// What models are told about the server.
 const INSTRUCTIONS: &str = "Proxward is a gate to Proxmox VE clusters. You see what your token may see. Routine work happens at once; \
 destroying something is planned (plan_proxmox_destroy), approved by a different human, then applied (apply_proxmox_change_set). \
-To carry a file into a container call proxmox_upload_link and upload with the curl line it answers. Refusals say what to do next.";
+To carry a file into a guest call proxmox_upload_link and upload with the curl line it answers; proxmox_download_link carries one out. Refusals say what to do next.";
 
 /// Who the server is, for both transports.
 pub(super) fn identity() -> Identity {
@@ -129,8 +129,7 @@ impl Front {
         let request = Request::from_parts(parts, body);
         let path = request.uri().path();
         if transfer_http::is_transfer_path(path) {
-            let reply = transfer_http::handle(self.shared.app.clone(), peer.ip(), request).await;
-            return reply.map(|body| body.boxed());
+            return transfer_http::handle(self.shared.app.clone(), peer.ip(), request).await;
         }
         match (path, request.method()) {
             ("/mcp", _) if self.shared.mcp => match endpoint.oneshot(request).await {
@@ -140,7 +139,7 @@ impl Front {
             ("/healthz", &Method::GET | &Method::HEAD) => plain(StatusCode::OK, "ok\n"),
             ("/readyz", &Method::GET | &Method::HEAD) => self.readyz().await,
             // JSON for every unknown path, OAuth's discovery paths among them: clients that probe those take it for "no".
-            _ => reply::not_found().map(|body| body.boxed()),
+            _ => reply::not_found(),
         }
     }
 

@@ -203,7 +203,7 @@ fn sweeps(app: Arc<App>) -> AbortHandle {
         loop {
             ticks.tick().await;
             if let Some(transfers) = &app.transfers {
-                transfers.links.sweep(app.clock.monotonic());
+                transfers.sweep(app.clock.monotonic());
             }
         }
     })

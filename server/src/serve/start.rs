@@ -13,6 +13,7 @@ use crate::changes::{Changes, ChangesError, Observer, StoreThread};
 use crate::cli::ServeArgs;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Live, Problem, Sources};
+use crate::fetch::Fetcher;
 use crate::keys::{Key, KeyError, Keys};
 use crate::resolve::Resolver;
 use crate::state_dir::{StateDir, StateDirError, StateLock};
@@ -102,15 +103,12 @@ pub(crate) fn load(sources: &Sources) -> Result<Arc<Live>, StartError> {
 
 /// The transfer parts of a listener at `address`. Only a loopback listener knows a URL of its own.
 pub(super) fn transfers_for(live: &Live, address: SocketAddr, tls: bool) -> Arc<Transfers> {
-    let limits = &live.load().policy.limits;
-    let links = transfers::Limits {
-        max_pending: usize::try_from(limits.pending_links).unwrap_or(usize::MAX),
-        per_owner: usize::try_from(limits.pending_links_per_owner).unwrap_or(usize::MAX),
-        ..transfers::Limits::default()
-    };
+    let links = crate::transfer_http::link_limits(&live.load().policy.limits);
     let scheme = if tls { "https" } else { "http" };
     let base = address.ip().is_loopback().then(|| format!("{scheme}://{address}"));
-    Arc::new(Transfers::new(links, base))
+    let transfers = Transfers::new(links, base);
+    transfers.listens_on(address.port());
+    Arc::new(transfers)
 }
 
 /// Opens everything that a call needs: takes the state directory's lock, makes the keys, opens audit and store, and starts looking
@@ -178,6 +176,9 @@ pub async fn open_app(
         resolver: Resolver::default(),
         changes,
         transfers,
+        slots: Arc::default(),
+        fetcher: Fetcher::system()?,
+        fetch_slots: Arc::default(),
         tracker: Tracker::default(),
         metrics: crate::metrics::Shared::default(),
     });

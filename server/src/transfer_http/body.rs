@@ -8,9 +8,11 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
+use crate::config::Limits;
+
 /// How slow an uploader may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Longest wait for the next bytes.
     pub(super) idle: Duration,
     /// Time spent waiting over which `per_window` bytes must have come.
@@ -21,9 +23,25 @@ pub(super) struct Pace {
     pub(super) total: Duration,
 }
 
+impl Pace {
+    /// The pace of a transfer of at most `cap` bytes: 1 KiB a second over any window of silence, and a total that grows with
+    /// the cap.
+    pub(crate) fn of(limits: &Limits, cap: u64) -> Self {
+        /// Added to the total deadline for each MiB of the cap.
+        const TOTAL_PER_MIB: Duration = Duration::from_secs(1);
+        const MIB: u64 = 1024 * 1024;
+        Self {
+            idle: Duration::from_millis(limits.upload_idle_ms),
+            window: Duration::from_millis(limits.upload_idle_ms),
+            per_window: limits.upload_idle_ms * 1024 / 1000,
+            total: Duration::from_secs(600) + TOTAL_PER_MIB * u32::try_from(cap / MIB).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 /// Streams a body, counting, refusing what is over the cap and what is too slow.
 #[derive(Debug)]
-pub(super) struct BodySource<B> {
+pub(crate) struct BodySource<B> {
     body: B,
     /// Bytes read ahead, to tell an empty body before anything else is done.
     first: Option<Bytes>,
@@ -43,7 +61,7 @@ where
     B::Error: std::fmt::Display,
 {
     /// Over `body`, whose declared length is `length` where it declares one.
-    pub(super) fn new(body: B, length: Option<u64>, cap: u64, pace: Pace) -> Self {
+    pub(crate) fn new(body: B, length: Option<u64>, cap: u64, pace: Pace) -> Self {
         let ends = Instant::now() + pace.total;
         Self {
             body,
@@ -67,7 +85,7 @@ where
     }
 
     /// Bytes received so far.
-    pub(super) fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.received
     }
 

@@ -4,32 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guest_push::{Deadlines, PushError, PushErrorKind, Pusher, SourceError, SourceErrorKind};
+use guest_push::{PushError, PushErrorKind, PushOptions, Receipt, SourceError, SourceErrorKind};
 use http::StatusCode;
 use http_body::Body;
 use transfers::{Claim, Outcome};
 
 use super::body::{BodySource, Pace};
-use super::route::Ended;
-use super::{Binding, Transfers};
+use super::reply::{self, Reply};
+use super::way::Way;
+use super::{Binding, Transfers, still_allowed};
 use crate::app::App;
-use crate::catalog;
-use crate::changes::fingerprint;
-use crate::config::{Cluster, Snapshot};
-use crate::resolve::{Freshness, Guest, ResolveError};
 
 /// Longest wait for a node to have a free slot.
 const SLOT_WAIT: Duration = Duration::from_secs(30);
-/// Added to the total deadline for each MiB of the cap.
-const TOTAL_PER_MIB: Duration = Duration::from_secs(1);
-const MIB: u64 = 1024 * 1024;
 
 /// Checks the minter and the guest anew, then pushes the body into the guest.
 pub(super) async fn push<B>(
     app: &Arc<App>,
     transfers: &Transfers,
     claim: &Claim<Binding>,
-    length: Option<u64>,
+    declared: Declared,
     body: B,
 ) -> Ended
 where
@@ -43,37 +37,61 @@ where
         Err(ended) => return ended,
     };
     let limits = &snapshot.policy.limits;
-    let pace = Pace {
-        idle: Duration::from_millis(limits.upload_idle_ms),
-        window: Duration::from_millis(limits.upload_idle_ms),
-        // 1 KiB a second over the window.
-        per_window: limits.upload_idle_ms * 1024 / 1000,
-        total: Duration::from_secs(600)
-            + TOTAL_PER_MIB * u32::try_from(binding.max_bytes / MIB).unwrap_or(u32::MAX),
+    let pace = Pace::of(limits, binding.max_bytes);
+    let way = match Way::to(&cluster, &guest, &snapshot.policy.transfers) {
+        Ok(way) => way,
+        Err(none) => return Ended::failed(StatusCode::BAD_GATEWAY, "no_ssh", none.0),
     };
     let cap = binding.size.unwrap_or(binding.max_bytes);
-    let mut source = BodySource::new(body, length, cap, pace).exactly(binding.size);
+    let mut source = BodySource::new(body, declared.length, cap, pace).exactly(binding.size);
     match source.begins().await {
         Ok(true) => {}
         Ok(false) => return empty(),
         Err(error) => return of_source(&error, source.received(), cap),
     }
-    let Some(pusher) = pusher(&cluster, guest.node()) else {
-        return Ended::failed(StatusCode::BAD_GATEWAY, "no_ssh", no_ssh(&cluster, guest.node()));
-    };
-    let slots =
-        transfers.slots(&cluster.name, guest.node(), usize::try_from(limits.uploads_per_node).unwrap_or(1));
-    let Ok(Ok(_slot)) = tokio::time::timeout(SLOT_WAIT, slots.acquire_owned()).await else {
-        return Ended::failed(
-            StatusCode::TOO_MANY_REQUESTS,
-            "no_slot",
-            "the node is busy with other uploads; ask for a new link in a minute",
-        );
+    let at_once = usize::try_from(limits.uploads_per_node).unwrap_or(1);
+    let slot = app.slots.enter(&cluster.name, guest.node(), at_once);
+    let Ok(Some(_slot)) = tokio::time::timeout(SLOT_WAIT, slot).await else { return no_slot() };
+    let options = PushOptions {
+        expected_sha256: binding.options.expected_sha256.or(declared.sha256),
+        ..binding.options.clone()
     };
     let progress = |bytes: u64, stage: guest_push::Stage| claim.progress(bytes, stage.as_str());
-    let pushed = pusher.push_lxc(binding.vmid, &binding.dest, &binding.options, &mut source, &progress).await;
+    let pushed =
+        transfers.cancellable(claim.id(), way.push(&binding.dest, &options, &mut source, &progress)).await;
     match pushed {
-        Ok(receipt) => Ended {
+        None => cancelled(),
+        Some(Ok(receipt)) => Ended::delivered(&receipt),
+        Some(Err(error)) => of_push(&error, source.received(), cap),
+    }
+}
+
+/// What a sender says about its bytes before it sends them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Declared {
+    /// Their number.
+    pub(super) length: Option<u64>,
+    /// Their hash.
+    pub(super) sha256: Option<[u8; 32]>,
+    /// Whether the type is one that clients mangle files with.
+    pub(super) form: bool,
+}
+
+/// What a transfer came to: what the minter reads, and what the other end is told.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: StatusCode,
+    pub(crate) outcome: Outcome,
+}
+
+impl Ended {
+    pub(crate) fn failed(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, outcome: Outcome::Failed { code, message: message.into() } }
+    }
+
+    /// The file is in place.
+    pub(crate) fn delivered(receipt: &Receipt) -> Self {
+        Self {
             status: StatusCode::OK,
             outcome: Outcome::Ok {
                 bytes: receipt.bytes,
@@ -82,97 +100,59 @@ where
                 checksum_verified: receipt.checksum_verified,
                 route: receipt.route,
             },
-        },
-        Err(error) => of_push(&error, source.received(), cap),
-    }
-}
-
-/// The minter's rights and the guest, as they are now.
-async fn still_allowed(
-    app: &App,
-    snapshot: &Arc<Snapshot>,
-    owner: &str,
-    binding: &Binding,
-) -> Result<(Arc<Cluster>, Guest), Ended> {
-    let gone = |reason: &str| Ended {
-        status: StatusCode::NOT_FOUND,
-        outcome: Outcome::Voided { reason: reason.to_owned() },
-    };
-    let changed = |reason: &str| Ended {
-        status: StatusCode::CONFLICT,
-        outcome: Outcome::Voided { reason: reason.to_owned() },
-    };
-    let unreadable = |message: &str| Ended::failed(StatusCode::BAD_GATEWAY, "cluster_unreachable", message);
-    let unreachable = |error: &proxmox_api::Error| unreadable(error.message().trim_end());
-    let now = app.clock.now();
-    let rule = catalog::rule("proxmox_upload_link").ok_or_else(|| gone("upload links are not served"))?;
-    let principal =
-        snapshot.tokens.principal(owner).ok_or_else(|| gone("the token that minted the link is gone"))?;
-    let admitted = authz::admit(&principal, rule, Some(&binding.cluster), now)
-        .map_err(|_| gone("the token that minted the link may no longer do so"))?;
-    let cluster = snapshot
-        .cluster(Some(&binding.cluster))
-        .cloned()
-        .ok_or_else(|| gone("the cluster is no longer configured"))?;
-    let guest = match app.resolver.guest(&cluster, binding.vmid, Freshness::Now, &principal).await {
-        Ok(guest) => guest,
-        // Absent to this minter: either it is gone, or it is no longer the minter's.
-        Err(ResolveError::Absent | ResolveError::Ambiguous) => {
-            let inventory = app
-                .resolver
-                .inventory(&cluster, Freshness::Now)
-                .await
-                .map_err(|error| unreachable(&error))?;
-            let exists = proxmox_api::Vmid::new(binding.vmid)
-                .is_ok_and(|vmid| inventory.numbered(vmid).next().is_some());
-            return Err(if exists {
-                gone("the token that minted the link may no longer write into this guest")
-            } else {
-                changed("the guest this link was minted for is not there; ask for a new link")
-            });
         }
-        Err(ResolveError::Cluster(error)) => return Err(unreachable(&error)),
-    };
-    let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
-    authz::decide(admitted, &guest.facts, rule.name, owner, &cluster.protection, &overrides, now).map_err(
-        |denial| match denial.kind() {
-            authz::DenialKind::Protected => {
-                changed("the guest has become protected since this link was minted")
+    }
+
+    /// The answer to an uploader.
+    pub(super) fn reply(&self, link_id: &str, binding: &Binding, warning: Option<&str>) -> Reply {
+        match &self.outcome {
+            Outcome::Ok { bytes, sha256, verified_at, checksum_verified, route } => {
+                let mut answer = serde_json::json!({
+                    "link_id": link_id,
+                    "vmid": binding.vmid,
+                    "dest": binding.dest.as_str(),
+                    "bytes": bytes,
+                    "sha256": data_encoding::HEXLOWER.encode(sha256),
+                    "checksum_verified": checksum_verified,
+                    "verified_at": verified_at,
+                    "route": route,
+                });
+                if let (Some(warning), Some(answer)) = (warning, answer.as_object_mut()) {
+                    answer.insert("warning".to_owned(), warning.into());
+                }
+                reply::json_reply(self.status, &answer)
             }
-            _ => gone("the token that minted the link may no longer write into this guest"),
-        },
-    )?;
-    let Some(config) = &guest.config else {
-        return Err(unreadable("the guest's configuration could not be read"));
-    };
-    let identity = fingerprint::identity(&app.resolver, &cluster, &guest, config)
-        .await
-        .map_err(|error| unreachable(&error))?;
-    if identity != binding.identity {
-        return Err(changed("the guest was made anew since this link was minted; ask for a new link"));
+            // A minter who may no longer mint leaves a link that is no link.
+            Outcome::Voided { .. } if self.status == StatusCode::NOT_FOUND => reply::not_found(),
+            Outcome::Voided { reason } => reply::error(self.status, "guest_changed", reason),
+            Outcome::Failed { code, message } => reply::error(self.status, code, message),
+            Outcome::AbortedByClient { .. } => {
+                reply::error(self.status, "aborted_by_client", "the upload broke off")
+            }
+            Outcome::Aborted { .. } | Outcome::Expired => reply::error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "the transfer ended unexpectedly; ask for a new link",
+            ),
+        }
     }
-    if !guest.running() {
-        return Err(Ended::failed(
-            StatusCode::BAD_GATEWAY,
-            "guest_not_running",
-            format!("the guest is {}; start it and ask for a new link", guest.status),
-        ));
-    }
-    Ok((cluster, guest))
 }
 
-/// The way to a node, where the cluster's `ssh` configures one.
-pub(crate) fn pusher(cluster: &Cluster, node: &str) -> Option<Pusher> {
-    let ssh = cluster.ssh.as_ref()?;
-    let target = ssh.target(node)?;
-    Some(Pusher::new(target, ssh.identity.clone(), ssh.known_hosts.clone(), Deadlines::default()))
+/// The answer when the minter has taken the transfer back.
+pub(super) fn cancelled() -> Ended {
+    Ended::failed(
+        StatusCode::CONFLICT,
+        "cancelled",
+        "the transfer was cancelled by whoever minted the link; nothing was put in place",
+    )
 }
 
-/// What an operator must configure before anything can be pushed through this node.
-pub(crate) fn no_ssh(cluster: &Cluster, node: &str) -> String {
-    format!(
-        "no SSH access to node {node} is configured; the operator adds it under `ssh` of cluster {} in clusters.json",
-        cluster.name
+/// The answer when a node has no place for one more transfer.
+pub(super) fn no_slot() -> Ended {
+    Ended::failed(
+        StatusCode::TOO_MANY_REQUESTS,
+        "no_slot",
+        "the node is busy with other transfers; ask for a new link in a minute",
     )
 }
 
@@ -194,7 +174,8 @@ pub(super) fn too_large(cap: u64) -> Ended {
     )
 }
 
-fn of_source(error: &SourceError, received: u64, cap: u64) -> Ended {
+/// A source that gave up, as an answer.
+pub(super) fn of_source(error: &SourceError, received: u64, cap: u64) -> Ended {
     match error.kind() {
         SourceErrorKind::TooLarge => too_large(cap),
         SourceErrorKind::TooSlow => Ended::failed(StatusCode::REQUEST_TIMEOUT, "too_slow", error.to_string()),
@@ -205,7 +186,8 @@ fn of_source(error: &SourceError, received: u64, cap: u64) -> Ended {
     }
 }
 
-fn of_push(error: &PushError, received: u64, cap: u64) -> Ended {
+/// A failed push as an answer. `received` bytes had come, at most `cap` may.
+pub(crate) fn of_push(error: &PushError, received: u64, cap: u64) -> Ended {
     let status = match error.kind() {
         PushErrorKind::Source(source) => {
             let mut ended = of_source(source, received, cap);
@@ -222,7 +204,8 @@ fn of_push(error: &PushError, received: u64, cap: u64) -> Ended {
         PushErrorKind::DestExists
         | PushErrorKind::DestIsDirectory
         | PushErrorKind::NotRegular
-        | PushErrorKind::NoParent => StatusCode::CONFLICT,
+        | PushErrorKind::NoParent
+        | PushErrorKind::Missing => StatusCode::CONFLICT,
         _ => StatusCode::BAD_GATEWAY,
     };
     Ended::failed(status, error.kind().code(), error.to_string())

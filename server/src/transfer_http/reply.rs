@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, REFERRER_POLICY};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use mcp_wire::http::BoxBody;
 use serde_json::{Value, json};
 
 /// A response of this route.
-pub type Reply = Response<Full<Bytes>>;
+pub type Reply = Response<BoxBody>;
 
 /// The one answer to every token that is not a pending link, and to every path at which nothing is served: status, headers and
 /// bytes are always these.
@@ -15,11 +16,11 @@ pub fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "not_found", "nothing is served here; for an upload, ask for a new link")
 }
 
-/// Any method but the two that redeem. Says nothing about the token, which stays as it was.
-pub fn method_not_allowed() -> Reply {
-    let mut reply =
-        error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "an upload link takes PUT or POST");
-    reply.headers_mut().insert(ALLOW, HeaderValue::from_static("PUT, POST"));
+/// Any method but those that redeem. Says nothing about the token, which stays as it was.
+pub fn method_not_allowed(allowed: &'static str) -> Reply {
+    let message = format!("this link takes {allowed} only");
+    let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message);
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply
 }
 
@@ -30,7 +31,7 @@ pub fn error(status: StatusCode, code: &str, message: &str) -> Reply {
 
 /// Any JSON answer.
 pub fn json_reply(status: StatusCode, body: &Value) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
+    let mut reply = Response::new(Full::new(Bytes::from(format!("{body}\n"))).boxed());
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

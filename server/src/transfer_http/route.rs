@@ -10,16 +10,23 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
-use transfers::{Claim, Outcome, Presented};
+use transfers::{Claim, LinkId, Presented};
 
+use super::errand::Errand;
+use super::push::{Declared, Ended};
 use super::reply::{self, Reply};
-use super::{Binding, Transfers, push};
+use super::{Binding, Transfers, digest, download, push, storage, tus};
 use crate::app::App;
 use crate::audit::{Event, Record};
-use crate::metrics::TransferRoute;
 
 /// Where upload links live. The label of the route everywhere is this and `{token}`.
 pub const PREFIX: &str = "/transfers/upload/";
+/// Where links onto a storage live.
+pub const STORAGE: &str = "/transfers/storage/";
+/// Where resumable uploads live.
+pub(super) const TUS: &str = "/transfers/tus/";
+/// Where download links live.
+pub const DOWNLOAD: &str = "/transfers/download/";
 
 /// Alerts of reused links that one peer can cause in a minute.
 const REUSES_PER_MINUTE: u32 = 10;
@@ -36,9 +43,18 @@ where
     B::Error: std::fmt::Display,
 {
     let Some(transfers) = app.transfers.clone() else { return reply::not_found() };
+    if request.uri().path().starts_with(DOWNLOAD) {
+        return download::handle(app, transfers, peer, &request).await;
+    }
+    if request.uri().path().starts_with(TUS) {
+        return tus::handle(app, transfers, peer, request).await;
+    }
+    if request.uri().path().starts_with(STORAGE) {
+        return storage::handle(app, transfers, peer, request).await;
+    }
     let on_prefix = request.uri().path().starts_with(PREFIX);
     if on_prefix && request.method() != Method::PUT && request.method() != Method::POST {
-        return reply::method_not_allowed();
+        return reply::method_not_allowed("PUT, POST");
     }
     if request.version() != Version::HTTP_11 {
         // Without chunks and `100 Continue` a proxy would have to store what is meant to be streamed.
@@ -46,7 +62,7 @@ where
             "an upload needs HTTP/1.1; let the proxy in between speak it (nginx: `proxy_http_version 1.1`)";
         return reply::error(StatusCode::BAD_REQUEST, "http_version", message);
     }
-    let Some(token) = token_of(&request) else { return reply::not_found() };
+    let Some(token) = token_of(&request, PREFIX) else { return reply::not_found() };
     let now = app.clock.monotonic();
     match transfers.links.claim(token, now) {
         Presented::Won(claim) => {
@@ -54,7 +70,12 @@ where
             // From here the link is spent. The work runs in a task of its own: an uploader who has sent every byte and
             // hangs up has uploaded.
             let worker = app.clone();
-            let work = async move { redeem(&worker, &transfers, claim, peer, &parts, body).await };
+            let work = async move {
+                if tus::is_creation(&parts.method, &parts.headers) {
+                    return tus::create(&worker, &transfers, claim, peer, &parts.headers).await;
+                }
+                redeem(&worker, &transfers, claim, peer, &parts, body).await
+            };
             app.tracker.spawn(work).await.unwrap_or_else(|_| {
                 reply::error(
                     StatusCode::INTERNAL_SERVER_ERROR,
@@ -63,33 +84,38 @@ where
                 )
             })
         }
-        // One peer's share of alerts: whoever has a spent link must not be able to fill the audit with it.
-        Presented::Reused { id, owner } if transfers.reuses.failure(peer, REUSES_PER_MINUTE, now) => {
-            let record = Record::new(Event::TransferLinkReuse)
-                .denied("link_reuse", "a spent link was presented again: somebody else may hold it")
-                .link(id.to_string())
-                .peer(peer)
-                .detail("owner", owner.to_string());
-            if let Err(error) = app.audit.append(record).await {
-                tracing::error!(%error, "the reuse of a link could not be audited");
-            }
-            wrong_token(&app, &transfers, peer)
-        }
-        Presented::Reused { .. } | Presented::Absent => wrong_token(&app, &transfers, peer),
+        Presented::Reused { id, owner } => reused(&app, &transfers, peer, id, &owner).await,
+        Presented::Absent => wrong_token(&app, &transfers, peer),
     }
+}
+
+/// A spent link that is presented again: an alert, and the answer that every wrong token gets.
+pub(super) async fn reused(app: &App, transfers: &Transfers, peer: IpAddr, id: LinkId, owner: &str) -> Reply {
+    // One peer's share of alerts: whoever has a spent link must not be able to fill the audit with it.
+    if transfers.reuses.failure(peer, REUSES_PER_MINUTE, app.clock.monotonic()) {
+        let record = Record::new(Event::TransferLinkReuse)
+            .denied("link_reuse", "a spent link was presented again: somebody else may hold it")
+            .link(id.to_string())
+            .peer(peer)
+            .detail("owner", owner.to_owned());
+        if let Err(error) = app.audit.append(record).await {
+            tracing::error!(%error, "the reuse of a link could not be audited");
+        }
+    }
+    wrong_token(app, transfers, peer)
 }
 
 /// The token, where the request's target is exactly the one spelling that redeems: no query, nothing after the token.
 /// What is in it is the link store's to judge.
-fn token_of<B>(request: &Request<B>) -> Option<&str> {
+pub(super) fn token_of<'r, B>(request: &'r Request<B>, prefix: &str) -> Option<&'r str> {
     let uri = request.uri();
     if uri.query().is_some() {
         return None;
     }
-    uri.path().strip_prefix(PREFIX)
+    uri.path().strip_prefix(prefix)
 }
 
-fn wrong_token(app: &App, transfers: &Transfers, peer: IpAddr) -> Reply {
+pub(super) fn wrong_token(app: &App, transfers: &Transfers, peer: IpAddr) -> Reply {
     let allowed = app.live.load().policy.limits.transfer_wrong_tokens_per_minute;
     let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
     if transfers.wrong_tokens.failure(peer, allowed, app.clock.monotonic()) {
@@ -119,75 +145,33 @@ where
     let started = app.clock.monotonic();
     let id = claim.id().to_string();
     let binding = claim.binding().clone();
-    let attempt = Record::new(Event::TransferAttempt)
-        .principal(claim.owner())
-        .request_id(&binding.request_id)
-        .cluster(binding.cluster.clone())
-        .vmid(binding.vmid)
-        .link(id.clone())
-        .peer(peer);
-    let ended = match (acceptable(parts, claim.binding()), app.audit.append_durable(attempt).await) {
-        (Err(ended), _) => ended,
-        (Ok(_), Err(_)) => Ended::failed(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "audit_unavailable",
-            "the server cannot record uploads at the moment, so nothing was written; ask for a new link later",
-        ),
-        (Ok(length), Ok(_)) => {
-            let pushed = caught(push::push(app, transfers, &claim, length, body)).await;
+    let errand = Errand::of(&claim, Event::TransferUpload, peer);
+    let mut warning = None;
+    let ended = match (acceptable(parts, claim.binding()), errand.begins(app).await) {
+        (Err(ended), _) | (Ok(_), Err(ended)) => ended,
+        (Ok(declared), Ok(())) => {
+            // `curl -d @FILE` drops line ends and zeros, and nothing in the request tells.
+            let unproven = binding.options.expected_sha256.is_none() && declared.sha256.is_none();
+            warning = (declared.form && unproven && binding.size.is_none()).then_some(
+                "the body came as a form (`curl -d`), which drops line ends of a file; use `curl -T FILE` or compare the SHA-256",
+            );
+            let pushed = caught(push::push(app, transfers, &claim, declared, body)).await;
             pushed.unwrap_or_else(|| {
                 let message = "the upload ended unexpectedly; ask for a new link";
                 Ended::failed(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
             })
         }
     };
-    let mut record = Record::new(Event::TransferUpload)
-        .principal(claim.owner())
-        .request_id(&binding.request_id)
-        .cluster(binding.cluster.clone())
-        .vmid(binding.vmid)
-        .link(id.clone())
-        .peer(peer)
-        .outcome(ended.outcome.code())
-        .detail("status", u64::from(ended.status.as_u16()));
-    let took = app.clock.monotonic().saturating_sub(started);
-    record = record.detail("micros", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    let mut carried = 0;
-    if let Outcome::Ok { bytes, .. } | Outcome::AbortedByClient { bytes } = &ended.outcome {
-        record = record.detail("bytes", *bytes);
-        carried = *bytes;
-    }
-    app.metrics.transfer(TransferRoute::Upload, ended.outcome.code(), carried, took);
-    if let Outcome::Failed { code, message } = &ended.outcome {
-        record = record.detail("code", *code).reason(message.clone());
-    }
-    if let Outcome::Voided { reason } = &ended.outcome {
-        record = record.reason(reason.clone());
-    }
-    if let Err(error) = app.audit.append_durable(record).await {
-        tracing::error!(%error, "the outcome of an upload could not be audited");
-    }
-    if let Some(alert) = alert(&ended.outcome) {
-        let record = Record::new(alert.0)
-            .principal(claim.owner())
-            .request_id(&binding.request_id)
-            .cluster(binding.cluster.clone())
-            .vmid(binding.vmid)
-            .link(id.clone())
-            .peer(peer)
-            .denied(alert.0.name(), alert.1);
-        if let Err(error) = app.audit.append(record).await {
-            tracing::error!(%error, "a void link or a foreign host key could not be audited");
-        }
-    }
-    let reply = ended.reply(&id, &binding);
+    let micros = app.clock.monotonic().saturating_sub(started).as_micros();
+    errand.ended(app, &ended, u64::try_from(micros).unwrap_or(u64::MAX)).await;
+    let reply = ended.reply(&id, &binding, warning);
     claim.finish(ended.outcome, app.clock.monotonic());
     reply
 }
 
 /// The outcome of `work`, or `None` where it panicked: that must be recorded and answered like every other end. The panic's own
 /// message has gone to the log by then.
-async fn caught<F: Future>(work: F) -> Option<F::Output> {
+pub(super) async fn caught<F: Future>(work: F) -> Option<F::Output> {
     let mut work = Box::pin(work);
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Some),
@@ -196,60 +180,18 @@ async fn caught<F: Future>(work: F) -> Option<F::Output> {
     .await
 }
 
-/// What deserves a record of its own: a link that no longer held, a node that is not the one it was.
-fn alert(outcome: &Outcome) -> Option<(Event, String)> {
-    match outcome {
-        Outcome::Voided { reason } => Some((Event::TransferLinkVoid, reason.clone())),
-        Outcome::Failed { code: "host_key", message } => Some((Event::HostKeyMismatch, message.clone())),
-        _ => None,
-    }
+/// Looks at the headers: what they declare, where that fits the link.
+fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Declared, Ended> {
+    acceptable_for(parts, binding.max_bytes, binding.size, binding.options.expected_sha256)
 }
 
-/// What a redemption came to: what the minter reads, and what the uploader is told.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: StatusCode,
-    pub(super) outcome: Outcome,
-}
-
-impl Ended {
-    pub(super) fn failed(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, outcome: Outcome::Failed { code, message: message.into() } }
-    }
-
-    fn reply(&self, link_id: &str, binding: &Binding) -> Reply {
-        match &self.outcome {
-            Outcome::Ok { bytes, sha256, verified_at, checksum_verified, route } => reply::json_reply(
-                self.status,
-                &serde_json::json!({
-                    "link_id": link_id,
-                    "vmid": binding.vmid,
-                    "dest": binding.dest.as_str(),
-                    "bytes": bytes,
-                    "sha256": data_encoding::HEXLOWER.encode(sha256),
-                    "checksum_verified": checksum_verified,
-                    "verified_at": verified_at,
-                    "route": route,
-                }),
-            ),
-            // A minter who may no longer mint leaves a link that is no link.
-            Outcome::Voided { .. } if self.status == StatusCode::NOT_FOUND => reply::not_found(),
-            Outcome::Voided { reason } => reply::error(self.status, "guest_changed", reason),
-            Outcome::Failed { code, message } => reply::error(self.status, code, message),
-            Outcome::AbortedByClient { .. } => {
-                reply::error(self.status, "aborted_by_client", "the upload broke off")
-            }
-            Outcome::Aborted { .. } | Outcome::Expired => reply::error(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal",
-                "the upload ended unexpectedly; ask for a new link",
-            ),
-        }
-    }
-}
-
-/// Looks at the headers. The declared length, where there is one and it fits.
-fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Option<u64>, Ended> {
+/// The same for a link with these promises.
+pub(super) fn acceptable_for(
+    parts: &http::request::Parts,
+    max_bytes: u64,
+    size: Option<u64>,
+    expected: Option<[u8; 32]>,
+) -> Result<Declared, Ended> {
     let unsupported =
         |message| Ended::failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message);
     let multipart = parts.headers.get_all(CONTENT_TYPE).iter().any(|value| {
@@ -273,11 +215,11 @@ fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Option<
         return Err(push::empty());
     }
     if let Some(length) = length
-        && length > binding.max_bytes
+        && length > max_bytes
     {
-        return Err(push::too_large(binding.max_bytes));
+        return Err(push::too_large(max_bytes));
     }
-    if let (Some(length), Some(size)) = (length, binding.size)
+    if let (Some(length), Some(size)) = (length, size)
         && length != size
     {
         return Err(Ended::failed(
@@ -286,5 +228,18 @@ fn acceptable(parts: &http::request::Parts, binding: &Binding) -> Result<Option<
             format!("the link was minted for {size} bytes and {length} were declared"),
         ));
     }
-    Ok(length)
+    let malformed = |message| Ended::failed(StatusCode::BAD_REQUEST, "digest", message);
+    let sha256 = digest::declared(&parts.headers).map_err(malformed)?;
+    if let (Some(declared), Some(expected)) = (sha256, expected)
+        && declared != expected
+    {
+        return Err(malformed(
+            "the declared digest is not the checksum that the link was minted for".to_owned(),
+        ));
+    }
+    let form = parts.headers.get(CONTENT_TYPE).is_some_and(|value| {
+        let form = b"application/x-www-form-urlencoded";
+        value.as_bytes().get(..form.len()).is_some_and(|start| start.eq_ignore_ascii_case(form))
+    });
+    Ok(Declared { length, sha256, form })
 }

@@ -57,6 +57,13 @@ impl Uploads {
         Self::of(Stage::with_policy(policy).await).await
     }
 
+    /// By way of the node's staging directory.
+    pub async fn by_node() -> Self {
+        let mut policy = roomy();
+        policy["transfers"] = json!({"lxc_route": "sftp+pct_push"});
+        Self::of(Stage::with_policy(policy).await).await
+    }
+
     pub async fn of(stage: Stage) -> Self {
         let server = stage.serve().await;
         let agent = stage.client(server.address, "agent");

@@ -143,7 +143,8 @@ async fn ul_30_a_guest_that_is_another_or_protected_refuses_and_one_that_moved_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_31_a_restart_voids_links_and_the_next_contact_sweeps_the_node() {
-    let up = Uploads::new().await;
+    let up = Uploads::by_node().await;
+    up.assert_unspent(&up.link().await).await;
     let link = up.link().await;
     let staging = up.stage.alpha().node_root("pve1").join("var/tmp/proxward");
     let (old, young) = (staging.join(format!("pxw-{:032x}", 1)), staging.join(format!("pxw-{:032x}", 2)));
@@ -319,14 +320,63 @@ async fn ul_38_a_panic_in_a_push_is_a_500_that_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ul_40_a_full_node_is_507_and_the_next_upload_works() {
-    let up = Uploads::new().await;
-    let node = up.stage.alpha().node("pve1").unwrap().clone();
+async fn ul_40_a_full_node_or_guest_is_507_and_the_next_upload_works() {
+    for by_node in [true, false] {
+        let up = if by_node { Uploads::by_node().await } else { Uploads::new().await };
+        let faults = up.stage.alpha().node("pve1").unwrap().faults().clone();
+        let fill = |bytes| if by_node { faults.space(bytes) } else { faults.guest_space(bytes) };
+        // One that is known to be too large beforehand, one that shows while it comes.
+        for (declared, size) in [(true, 2_000_000), (false, 2_000_000)] {
+            let link = up.link().await;
+            fill(Some(1_500_000));
+            let body = "x".repeat(size);
+            let reply = if declared {
+                up.put(&link.path, &body).await
+            } else {
+                let mut raw = up.open().await;
+                raw.write(head(up.address, "PUT", &link.path, &["Transfer-Encoding: chunked"])).await;
+                raw.try_write(format!("{size:x}\r\n{body}\r\n0\r\n\r\n")).await;
+                raw.reply().await
+            };
+            assert_eq!(
+                (reply.status, reply.code().as_str()),
+                (507, "no_space"),
+                "{by_node} {declared}: {reply:?}"
+            );
+            fill(None);
+            up.assert_spent(&link).await;
+        }
+        up.assert_unspent(&up.link().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ul_39_a_staging_directory_that_others_control_is_refused_by_name() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let up = Uploads::by_node().await;
+    up.assert_unspent(&up.link().await).await;
+    let staging = up.stage.alpha().node_root("pve1").join("var/tmp/proxward");
+    let moved = staging.with_file_name("elsewhere");
+    let check = async |what: &str| {
+        // Minted before, presented after; and not minted at all any more.
+        let refused = up
+            .agent
+            .call("proxmox_upload_link", json!({"cluster": "alpha", "vmid": VMID, "dest": "/root/x"}));
+        let refused = refused.await.unwrap_err();
+        assert!(refused["message"].as_str().unwrap().contains("/var/tmp/proxward"), "{what}: {refused}");
+    };
     let link = up.link().await;
-    node.faults().space(Some(1000));
-    let reply = up.put(&link.path, &"x".repeat(5000)).await;
-    assert_eq!((reply.status, reply.code().as_str()), (507, "no_space"), "{reply:?}");
-    node.faults().space(None);
+    std::fs::rename(&staging, &moved).unwrap();
+    symlink(&moved, &staging).unwrap();
+    let reply = up.put(&link.path, "x").await;
+    assert_eq!((reply.status, reply.code().as_str()), (502, "staging"), "{reply:?}");
+    assert!(reply.text().contains("/var/tmp/proxward"), "{reply:?}");
+    check("a symlink").await;
+    std::fs::remove_file(&staging).unwrap();
+    std::fs::rename(&moved, &staging).unwrap();
+    std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o777)).unwrap();
+    check("open to others").await;
+    std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o700)).unwrap();
     up.assert_spent(&link).await;
     up.assert_unspent(&up.link().await).await;
 }

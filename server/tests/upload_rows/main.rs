@@ -13,4 +13,8 @@ mod uploads;
 
 mod body;
 mod ends;
+mod fetching;
+mod files;
+mod links;
+mod resumable;
 mod spelling;

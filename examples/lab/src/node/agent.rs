@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::cluster::Cluster;
-use crate::node::exec::Output;
+use crate::node::exec::{Input, Output};
 use crate::node::fault::Switches;
 use crate::node::scripts::{self, Guest};
 
@@ -15,7 +15,7 @@ pub(crate) fn run(cluster: &Cluster, root: &Path, argv: &[String], input: &str) 
     match words.as_slice() {
         ["sh" | "/bin/sh", "-c", script, "proxward", arguments @ ..] => {
             let guest = Guest { cluster, root, switches: Switches::default() };
-            scripts::run(&guest, script, arguments)
+            scripts::run(&guest, script, arguments, Input::empty())
         }
         ["echo" | "/bin/echo", words @ ..] => Output::ok(format!("{}\n", words.join(" "))),
         ["cat" | "/bin/cat"] => Output::ok(input),

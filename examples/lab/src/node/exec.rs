@@ -1,18 +1,20 @@
 //! Commands: the closed set that is interpreted. Nothing is ever started on the host.
 
+use tokio::sync::mpsc;
+
 use crate::node::{Node, pct, words};
 
 /// What a command leaves behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Output {
-    pub(crate) stdout: String,
+    pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
     pub(crate) code: u32,
 }
 
 impl Output {
     pub(crate) fn ok(stdout: impl Into<String>) -> Output {
-        Output { stdout: stdout.into(), ..Output::default() }
+        Output { stdout: stdout.into().into_bytes(), ..Output::default() }
     }
 
     pub(crate) fn fail(code: u32, stderr: impl Into<String>) -> Output {
@@ -20,8 +22,29 @@ impl Output {
     }
 }
 
-/// Interprets one command line. File operations block: call it where blocking is allowed.
-pub(crate) fn run(node: &Node, line: &str) -> Output {
+/// Standard input of a command, chunk by chunk. Reading blocks.
+#[derive(Debug)]
+pub(crate) struct Input(Option<mpsc::Receiver<Vec<u8>>>);
+
+impl Input {
+    /// What comes through this channel until it closes.
+    pub(crate) fn from_channel(receiver: mpsc::Receiver<Vec<u8>>) -> Input {
+        Input(Some(receiver))
+    }
+
+    /// Nothing at all.
+    pub(crate) fn empty() -> Input {
+        Input(None)
+    }
+
+    /// The next bytes; `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
+        self.0.as_mut()?.blocking_recv()
+    }
+}
+
+/// Interprets one command line. File operations and input block: call it where blocking is allowed.
+pub(crate) fn run(node: &Node, line: &str, input: Input) -> Output {
     let Some(words) = words::split(line) else {
         node.faults.note(vec![line.to_owned()]);
         return Output::fail(127, "sh: command not found\n");
@@ -40,7 +63,7 @@ pub(crate) fn run(node: &Node, line: &str) -> Output {
                 ("push", rest) => pct::push(node, number, rest),
                 ("status", []) => pct::status(node, number),
                 ("exec", ["--", "sh", "-c", script, "proxward", arguments @ ..]) => {
-                    pct::exec(node, number, script, arguments)
+                    pct::exec(node, number, script, arguments, input)
                 }
                 _ => not_found("pct"),
             }

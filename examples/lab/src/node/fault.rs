@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// What goes wrong with `pct push`.
+/// What goes wrong with `pct push`, and with bytes streamed into `pct exec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushFault {
     /// Only this many bytes arrive, and the command still exits 0, as PVE's own copy loop may do.
@@ -34,6 +34,7 @@ pub(crate) struct Switches {
     pub(crate) no_sha256: bool,
     pub(crate) space: Option<u64>,
     pub(crate) remove_fails: bool,
+    pub(crate) guest_space: Option<u64>,
 }
 
 impl Default for SshFaults {
@@ -84,6 +85,12 @@ impl SshFaults {
     /// The node's file system has this many bytes left for SFTP, and says so to statvfs; `None` for plenty.
     pub fn space(&self, bytes: Option<u64>) {
         self.lock().space = bytes;
+    }
+
+    /// The guests' file systems have this many bytes left for what is streamed into them, and say so when asked; `None` for
+    /// plenty.
+    pub fn guest_space(&self, bytes: Option<u64>) {
+        self.lock().guest_space = bytes;
     }
 
     /// SFTP refuses to remove files.

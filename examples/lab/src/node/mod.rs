@@ -2,12 +2,12 @@
 //! container.
 
 pub(crate) mod agent;
-mod exec;
+pub(crate) mod exec;
 pub(crate) mod fault;
 pub(crate) mod files;
 pub(crate) mod keys;
 pub(crate) mod pct;
-mod scripts;
+pub(crate) mod scripts;
 mod sftp;
 pub(crate) mod ssh;
 mod words;

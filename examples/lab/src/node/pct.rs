@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::GuestKind;
-use crate::node::exec::Output;
+use crate::node::exec::{Input, Output};
 use crate::node::fault::PushFault;
 use crate::node::scripts::{self, Guest};
 use crate::node::{Node, files};
@@ -45,11 +45,11 @@ pub(crate) fn status(node: &Node, vmid: u32) -> Output {
 }
 
 /// `pct exec <vmid> -- sh -c <script> proxward <arguments…>` for the known scripts.
-pub(crate) fn exec(node: &Node, vmid: u32, script: &str, arguments: &[&str]) -> Output {
+pub(crate) fn exec(node: &Node, vmid: u32, script: &str, arguments: &[&str], input: Input) -> Output {
     match running_container(node, vmid, &format!("container '{vmid}' not running!")) {
         Ok(root) => {
             let guest = Guest { cluster: &node.cluster, root: &root, switches: node.faults.switches() };
-            scripts::run(&guest, script, arguments)
+            scripts::run(&guest, script, arguments, input)
         }
         Err(refusal) => refusal,
     }
@@ -147,7 +147,7 @@ fn copy(
 }
 
 /// A user or group of the container, by number or by its name in `/etc/passwd` or `/etc/group`.
-fn lookup(root: &Path, file: &str, name: &str) -> Result<u32, String> {
+pub(crate) fn lookup(root: &Path, file: &str, name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }

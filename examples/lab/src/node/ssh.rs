@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use russh::keys::PrivateKey;
 use russh::server::{Auth, ChannelOpenHandle, Config, Handler, Msg, Session, VerifiedPublicKey};
-use russh::{Channel, ChannelId, MethodKind, MethodSet};
+use russh::{Channel, ChannelId, ChannelMsg, ChannelWriteHalf, MethodKind, MethodSet};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
-use crate::node::{Node, exec, sftp};
+use crate::node::exec::{self, Input};
+use crate::node::{Node, sftp};
 
 /// Accepts connections until the lab is dropped.
 pub(crate) async fn run(
@@ -110,13 +111,28 @@ impl Handler for Login {
         };
         session.channel_success(id)?;
         let (node, line) = (self.node.clone(), line.to_owned());
+        let (mut reads, writes) = channel.split();
+        let (sender, receiver) = mpsc::channel(16);
+        tokio::spawn(async move {
+            // Ends with the input, and also when nobody reads it: then the rest is read and dropped.
+            while let Some(message) = reads.wait().await {
+                match message {
+                    ChannelMsg::Data { data } => {
+                        let _ = sender.send(data.to_vec()).await;
+                    }
+                    ChannelMsg::Eof | ChannelMsg::Close => break,
+                    _ => {}
+                }
+            }
+        });
         tokio::spawn(async move {
             node.faults.wait_while_exec_hangs().await;
-            let Ok(output) = tokio::task::spawn_blocking(move || exec::run(&node, &line)).await else {
+            let run = move || exec::run(&node, &line, Input::from_channel(receiver));
+            let Ok(output) = tokio::task::spawn_blocking(run).await else {
                 return;
             };
             // The client may be gone; then there is nobody to tell.
-            let _ = answer(&channel, output).await;
+            let _ = answer(&writes, output).await;
         });
         Ok(())
     }
@@ -138,7 +154,7 @@ impl Handler for Login {
     }
 }
 
-async fn answer(channel: &Channel<Msg>, output: exec::Output) -> Result<(), russh::Error> {
+async fn answer(channel: &ChannelWriteHalf<Msg>, output: exec::Output) -> Result<(), russh::Error> {
     if !output.stdout.is_empty() {
         channel.data_bytes(output.stdout).await?;
     }

@@ -1,5 +1,5 @@
 set -u
-dest=$1 overwrite=$2 mkdir=$3
+dest=$1 overwrite=$2 mkdir=$3 need=$4 stale=$5
 parent=${dest%/*}
 [ -n "$parent" ] || parent=/
 if [ ! -d "$parent" ]; then
@@ -8,16 +8,24 @@ if [ ! -d "$parent" ]; then
     exit 0
   fi
 fi
+if [ "$stale" -gt 0 ]; then
+  find "$parent" -maxdepth 1 -name '.pxw-????????????????????????????????.part' \
+    -mmin "+$stale" -exec rm -rf -- {} \; 2>/dev/null
+fi
 if [ -d "$dest" ]; then
   echo is-directory
+  exit 0
 elif [ -e "$dest" ] || [ -L "$dest" ]; then
   if [ ! -f "$dest" ] || [ -L "$dest" ]; then
     echo not-regular
+    exit 0
   elif [ "$overwrite" != 1 ]; then
     echo exists
-  else
-    echo ok
+    exit 0
   fi
-else
-  echo ok
 fi
+free=$(df -Pk "$parent" 2>/dev/null | { read -r skip && read -r skip skip skip free skip && echo "$free"; })
+case $free in
+'' | *[!0-9]*) echo ok ;;
+*) if [ "$free" -lt "$need" ]; then echo no-space; else echo ok; fi ;;
+esac

@@ -24,8 +24,7 @@ pub(crate) fn start(call: &mut Call<'_>) -> Result<Answer, Refusal> {
     let cluster = Arc::clone(call.cluster);
     tokio::task::spawn_blocking(move || {
         let output = node::agent::run(&cluster, &root, &argv, &input);
-        let ended =
-            Ended { code: output.code, stdout: output.stdout.into(), stderr: output.stderr.into_bytes() };
+        let ended = Ended { code: output.code, stdout: output.stdout, stderr: output.stderr.into_bytes() };
         cluster.state().programs.end(vmid, pid, ended);
         cluster.announce_change();
     });

@@ -41,8 +41,9 @@ fn sh_11_a_hash_line_is_read_strictly() {
 
 #[test]
 fn complaints_of_pct_are_told_apart() {
-    let kind =
-        |step, status, complaint: &str| guest_failed(905, step, &output(status, complaint)).into_kind();
+    let kind = |step, status, complaint: &str| {
+        guest_failed(Place::Container(905), step, &output(status, complaint)).into_kind()
+    };
     for complaint in [
         "container '905' not running!",
         "can only push files to a running VM",

@@ -1,0 +1,3 @@
+set -u
+umask 077
+mkdir -- "$1"
