@@ -249,6 +249,9 @@ pub struct VolumeConfig {
     /// The node that has it, for a storage that is not shared; absent for the first node.
     #[serde(default)]
     pub node: Option<String>,
+    /// The options of the guest in a backup; absent for those that the guest has at the start.
+    #[serde(default)]
+    pub config: Option<BTreeMap<String, String>>,
 }
 
 /// One pool.

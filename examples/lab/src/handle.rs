@@ -409,6 +409,11 @@ impl LabCluster {
         Ok(())
     }
 
+    /// Tells what a download of an URL brings: its size, and its SHA-256 in hex. (The lab fetches nothing.)
+    pub fn publish(&self, url: &str, size: u64, sha256: &str) {
+        self.inner.state().published.insert(url.to_owned(), (size, sha256.to_ascii_lowercase()));
+    }
+
     /// Takes the cluster's quorum away (`true`) or gives it back (`false`): reads go on, writes are refused.
     pub fn lose_quorum(&self, lost: bool) {
         self.inner.state().quorum_lost = lost;

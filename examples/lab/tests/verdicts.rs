@@ -81,3 +81,25 @@ fn difference(recorded: &Recorded) -> Option<String> {
     let got = facts::judge(&recorded.method, &recorded.path, &recorded.params);
     (got != expected).then(|| format!("{got:?} and not {expected:?}"))
 }
+
+/// One call, and the names of the parameters that PVE refuses in it; none of them when there is no such endpoint.
+#[derive(Deserialize)]
+struct Own {
+    call: (String, String, Map<String, Value>),
+    refuses: Option<BTreeSet<String>>,
+}
+
+/// A smaller set that is always here.
+#[test]
+fn calls_of_the_own_list_are_judged_as_by_pve() {
+    let own: Vec<Own> = serde_json::from_str(include_str!("data/verdicts.json")).unwrap();
+    assert!(own.len() > 50);
+    for Own { call: (method, path, parameters), refuses } in own {
+        let refused = match facts::judge(&method, &path, &parameters) {
+            Verdict::NotImplemented => None,
+            Verdict::Accepted => Some(BTreeSet::new()),
+            Verdict::Refused(errors) => Some(errors.into_keys().collect()),
+        };
+        assert_eq!(refused, refuses, "{method} {path} {parameters:?}");
+    }
+}

@@ -9,3 +9,4 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod route;
 pub(crate) mod serve;
+pub(crate) mod upload;

@@ -22,7 +22,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::reply::{self, Answer, Refusal};
 use crate::api::request::{self, Parameters};
-use crate::api::{check, handlers, permission, quorum, route};
+use crate::api::upload::Uploaded;
+use crate::api::{check, handlers, permission, quorum, route, upload};
 use crate::cluster::Cluster;
 use crate::facts;
 use crate::fault::Action;
@@ -144,10 +145,21 @@ async fn handle(
         let refusal = Refusal::Bare(404, format!("File '{}' not found", parts.uri.path()));
         return Ok(reply::refuse(&refusal).map(Either::Left));
     };
+    let mut uploaded = None;
     let query = request::form(parts.uri.query().unwrap_or_default());
     let parsed = match transport_refusal(&parts) {
         Some(refusal) => Err(refusal),
-        None => read_body(&parts, body).await?.map(|mut parameters| {
+        None => match upload::boundary(&parts.headers).filter(|_| path.ends_with("/upload")) {
+            Some(boundary) => match upload::read(body, &boundary).await {
+                Ok(read) => read.map(|(parameters, file)| {
+                    uploaded = file;
+                    parameters
+                }),
+                Err(upload::Gone) => return Err(Cut),
+            },
+            None => read_body(&parts, body).await?,
+        }
+        .map(|mut parameters| {
             // The query wins over the body.
             parameters.extend(query.clone());
             parameters
@@ -194,7 +206,7 @@ async fn handle(
             tokio::time::sleep(cluster.auth_delay).await;
             Err(Refusal::Bare(401, reason.to_owned()))
         }
-        (Ok(token), Ok(parameters)) => execute(&cluster, &method, &path, &token, parameters),
+        (Ok(token), Ok(parameters)) => execute(&cluster, &method, &path, &token, parameters, uploaded),
     };
     let mut response = match &outcome {
         Ok((value, total)) => reply::data(value.clone(), *total),
@@ -254,7 +266,9 @@ fn transport_refusal(parts: &http::request::Parts) -> Option<Refusal> {
     match length.unwrap_or(0) {
         0 => None,
         _ if matches!(method, "GET" | "DELETE") => bare(format!("Unexpected content for method '{method}'")),
-        too_long if too_long > MAX_BODY => bare("for data too large".to_owned()),
+        too_long if too_long > MAX_BODY && upload::boundary(&parts.headers).is_none() => {
+            bare("for data too large".to_owned())
+        }
         _ => None,
     }
 }
@@ -285,6 +299,7 @@ fn execute(
     path: &str,
     token: &str,
     parameters: Parameters,
+    upload: Option<Uploaded>,
 ) -> Result<(serde_json::Value, Option<usize>), Refusal> {
     let unknown = || Refusal::NotImplemented(format!("Method '{method} {path}' not implemented"));
     let route = route::find(method, path).ok_or_else(unknown)?;
@@ -305,7 +320,7 @@ fn execute(
         }
     }
     let checked = check::parameters(endpoint, &parameters)?;
-    let mut call = handlers::Call { state: &mut state, token, parameters: &checked, cluster };
+    let mut call = handlers::Call { state: &mut state, token, parameters: &checked, cluster, upload };
     if method != "GET"
         && !call.state.is_quorate()
         && let Some(refusal) = quorum::refusal(route.template, &checked)

@@ -66,6 +66,11 @@ pub(crate) fn node_skeleton() -> BTreeMap<String, String> {
     ["/root/", "/tmp/", "/var/tmp/", "/var/lib/vz/"].map(|path| (path.to_owned(), String::new())).into()
 }
 
+/// The folders of a guest that has just been made.
+pub(crate) fn guest_skeleton() -> BTreeMap<String, String> {
+    ["/root/", "/tmp/", "/srv/", "/etc/"].map(|path| (path.to_owned(), String::new())).into()
+}
+
 /// Creates a folder and puts files and folders (paths that end in `/`) into it.
 ///
 /// # Errors

@@ -18,6 +18,8 @@ pub(crate) struct Guest {
     pub(crate) since: i64,
     pub(crate) ignores_shutdown: bool,
     pub(crate) agent_runs: bool,
+    /// Suspended to RAM.
+    pub(crate) paused: bool,
     pub(crate) config: BTreeMap<String, String>,
     /// What the running machine has, where it differs from `config` until the next start.
     pub(crate) active: BTreeMap<String, String>,
@@ -36,11 +38,60 @@ impl Guest {
             since: now(),
             ignores_shutdown: config.ignores_shutdown,
             agent_runs: config.agent_runs,
+            paused: false,
             config: config.config.clone(),
             active: config.config.clone(),
             snapshots: config.snapshots.clone(),
             generation: 0,
         }
+    }
+
+    /// A stopped guest with these options.
+    pub(crate) fn of(
+        vmid: u32,
+        kind: GuestKind,
+        node: &str,
+        config: BTreeMap<String, String>,
+        generation: u32,
+    ) -> Guest {
+        Guest {
+            vmid,
+            kind,
+            node: node.to_owned(),
+            running: false,
+            since: now(),
+            ignores_shutdown: false,
+            agent_runs: true,
+            paused: false,
+            active: config.clone(),
+            config,
+            snapshots: Vec::new(),
+            generation,
+        }
+    }
+
+    /// Gives it MAC addresses and a hardware identity of its own.
+    pub(crate) fn new_identity(&mut self) {
+        let (vmid, moment) = (self.vmid, u32::try_from(now() & 0xffff).unwrap_or(0));
+        for (index, (key, old)) in (0_u32..).zip(self.macs()) {
+            let seed = vmid.wrapping_mul(2_654_435_761).wrapping_add(moment).wrapping_add(index);
+            let [_, a, b, c] = seed.to_be_bytes();
+            let mac = format!("BC:24:11:{a:02X}:{b:02X}:{c:02X}");
+            if let Some(value) = self.config.get_mut(&key) {
+                let parts = value.split(',').map(|part| match part.split_once('=') {
+                    Some((name, text)) if text.eq_ignore_ascii_case(&old) => format!("{name}={mac}"),
+                    _ => part.to_owned(),
+                });
+                *value = parts.collect::<Vec<_>>().join(",");
+            }
+        }
+        if self.kind == GuestKind::Qemu && self.config.contains_key("vmgenid") {
+            let [a, b, c, d] = vmid.to_be_bytes();
+            let [e, f, g, h] = moment.to_be_bytes();
+            let seed = [a, b, c, d, e, f, 0x4a, g, 0x8b, h, a, b, c, d, e, f];
+            self.config.insert("vmgenid".to_owned(), uuid(seed));
+        }
+        self.active = self.config.clone();
     }
 
     pub(crate) fn option(&self, key: &str) -> Option<&str> {
@@ -86,9 +137,9 @@ impl Guest {
         .collect()
     }
 
-    /// The options that hold now: those of a running machine, else those of its file.
+    /// The options that hold until the next start: those of a machine that runs or is suspended, else those of the file.
     pub(crate) fn active_config(&self) -> &BTreeMap<String, String> {
-        if self.running { &self.active } else { &self.config }
+        if self.running || self.lock() == Some("suspended") { &self.active } else { &self.config }
     }
 
     /// Sets an option at once.
@@ -123,6 +174,7 @@ impl Guest {
 
     pub(crate) fn start(&mut self) {
         self.running = true;
+        self.paused = false;
         self.since = now();
         self.active = self.config.clone();
     }
@@ -183,14 +235,15 @@ impl Guest {
 
     /// Bytes of RAM.
     pub(crate) fn maxmem(&self) -> u64 {
-        let mib = self.option("memory").map(|memory| memory.trim_start_matches("current="));
+        let mib = self.active_config().get("memory").map(|memory| memory.trim_start_matches("current="));
         mib.and_then(|memory| memory.split(',').next()?.parse::<u64>().ok()).unwrap_or(512) << 20
     }
 
     pub(crate) fn maxcpu(&self) -> u64 {
-        let cores = self.number("cores");
+        let number = |key: &str| self.active_config().get(key).and_then(|value| value.parse::<u64>().ok());
+        let cores = number("cores");
         match self.kind {
-            GuestKind::Qemu => cores.unwrap_or(1) * self.number("sockets").unwrap_or(1),
+            GuestKind::Qemu => cores.unwrap_or(1) * number("sockets").unwrap_or(1),
             GuestKind::Lxc => cores.unwrap_or(2),
         }
     }
@@ -251,7 +304,7 @@ pub(crate) fn is_disk_key(kind: GuestKind, key: &str) -> bool {
 }
 
 /// `32G` and its like, in bytes.
-fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
     let shift = match &text[digits.len()..] {
         "" => 0,

@@ -35,6 +35,10 @@ pub(crate) struct State {
     pub(crate) ha_rules: Vec<HaRuleConfig>,
     pub(crate) firewalls: Firewalls,
     pub(crate) programs: Programs,
+    /// What the lab's internet has: size and SHA-256 in hex, by URL.
+    pub(crate) published: BTreeMap<String, (u64, String)>,
+    /// The generation of the next guest with a number that was in use.
+    generations: BTreeMap<u32, u32>,
     /// Set by command: the cluster has lost its quorum although enough nodes are up.
     pub(crate) quorum_lost: bool,
     pub(crate) acl: Acl,
@@ -62,6 +66,8 @@ impl State {
             ha_rules: config.ha_rules.clone(),
             firewalls: Firewalls::new(config),
             programs: Programs::default(),
+            published: BTreeMap::new(),
+            generations: BTreeMap::new(),
             quorum_lost: false,
             acl: Acl::new(config),
             tasks: Vec::new(),
@@ -71,6 +77,7 @@ impl State {
             started: now(),
             next_pid: 0x1000,
         };
+        state.fill_backups();
         let mut history = config.history.clone();
         history.sort_by_key(|past| std::cmp::Reverse(past.ago));
         for past in history {
@@ -81,6 +88,16 @@ impl State {
             state.tasks.push(task);
         }
         state
+    }
+
+    /// Backups of which the file does not tell the config have that of their guest, if it is there.
+    fn fill_backups(&mut self) {
+        for volume in self.storages.iter_mut().flat_map(|storage| &mut storage.volumes) {
+            let guest = volume.vmid.and_then(|vmid| self.guests.get(&vmid));
+            if let (None, Some(guest)) = (&volume.config, guest.filter(|_| volume.content == "backup")) {
+                volume.config = Some(guest.config.clone());
+            }
+        }
     }
 
     /// The node that the listener contacts: the first one that is online.
@@ -140,13 +157,39 @@ impl State {
         }
     }
 
+    /// A new guest, in the place of one with the same number if there is one. Its folder is a new one.
+    pub(crate) fn insert_guest(
+        &mut self,
+        vmid: u32,
+        kind: GuestKind,
+        node: &str,
+        config: BTreeMap<String, String>,
+    ) -> &mut Guest {
+        let used = self.guests.get(&vmid).map(|old| old.generation + 1);
+        let generation = used.or_else(|| self.generations.get(&vmid).copied()).unwrap_or(0);
+        let guest = Guest::of(vmid, kind, node, config, generation);
+        self.guests.entry(vmid).and_modify(|old| old.clone_from(&guest)).or_insert(guest)
+    }
+
+    /// Makes a guest a member of a pool, and of no other.
+    pub(crate) fn join_pool(&mut self, pool: Option<&str>, vmid: u32) {
+        let Some(id) = pool else { return };
+        for pool in &mut self.pools {
+            pool.vms.retain(|member| *member != vmid);
+            if pool.id == id {
+                pool.vms.push(vmid);
+            }
+        }
+    }
+
     /// Removes everything that belonged to a guest.
     pub(crate) fn forget_guest(&mut self, vmid: u32, purge: bool) {
-        if let Some(guest) = self.guests.remove(&vmid)
-            && purge
-        {
-            let sid = sid(guest.kind, vmid);
-            self.ha.retain(|resource| resource.sid != sid);
+        if let Some(guest) = self.guests.remove(&vmid) {
+            self.generations.insert(vmid, guest.generation + 1);
+            if purge {
+                let sid = sid(guest.kind, vmid);
+                self.ha.retain(|resource| resource.sid != sid);
+            }
         }
         self.firewalls.forget(vmid);
         self.programs.forget(vmid);

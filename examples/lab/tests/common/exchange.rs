@@ -172,6 +172,7 @@ fn volume(node: &str, path: &str, size: u64) -> VolumeConfig {
         notes: None,
         protected: false,
         node: Some(node.to_owned()),
+        config: None,
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub(crate) mod exchange;
+pub(crate) mod replay;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::api::format::split_list;
-use crate::api::handlers::Call;
+use crate::api::handlers::power::at_work;
+use crate::api::handlers::{Call, worker};
 use crate::api::permission::require;
 use crate::api::reply::{Answer, Refusal};
 use crate::config::GuestKind;
 use crate::state::guest::{Guest, is_disk_key, is_numeric};
 
 /// Parameters of PUT that are not options of the guest.
-const CONTROLS: &[&str] = &["node", "vmid", "digest", "delete", "revert", "skiplock", "force"];
+const CONTROLS: &[&str] =
+    &["node", "vmid", "digest", "delete", "revert", "skiplock", "force", "background_delay"];
 
 /// Options of a running VM that change at once; the others wait for the next start.
 const AT_ONCE: &[&str] =
@@ -20,19 +22,26 @@ const AT_ONCE: &[&str] =
 
 pub(crate) fn get(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
     let guest = call.guest(kind)?;
+    let mut section = Map::new();
     let config = match call.get("snapshot") {
         Some(name) => {
             let snapshot = guest.snapshots.iter().find(|snapshot| snapshot.name == name);
             let Some(snapshot) = snapshot else {
                 return Err(Refusal::die(format!("snapshot '{name}' does not exist")));
             };
+            section.insert("snaptime".to_owned(), json!(snapshot.snaptime));
+            section.extend(snapshot.parent.iter().map(|parent| ("parent".to_owned(), json!(parent))));
+            if !snapshot.description.is_empty() {
+                section.insert("description".to_owned(), json!(snapshot.description));
+            }
             &snapshot.config
         }
-        None if call.flag("current") && guest.running => &guest.active,
+        None if call.flag("current") => guest.active_config(),
         None => &guest.config,
     };
     let mut data: Map<String, Value> =
         config.iter().map(|(key, value)| (key.clone(), on_the_wire(kind, key, value))).collect();
+    data.extend(section);
     data.insert("digest".to_owned(), json!(guest.digest()));
     Ok(Answer::Data(Value::Object(data)))
 }
@@ -48,7 +57,46 @@ pub(crate) fn on_the_wire(kind: GuestKind, key: &str, value: &str) -> Value {
     }
 }
 
+/// Refuses a call that was made on an older config.
+pub(crate) fn same_digest(call: &Call<'_>, guest: &Guest) -> Result<(), Refusal> {
+    if call.get("digest").is_some_and(|digest| !digest.is_empty() && digest != guest.digest()) {
+        return Err(Refusal::die(match guest.kind {
+            GuestKind::Qemu => "checksum mismatch (file change by other user?)",
+            GuestKind::Lxc => "detected modified configuration - file changed by other user? Try again.",
+        }));
+    }
+    Ok(())
+}
+
 pub(crate) fn put(call: &mut Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
+    let changed = changed(call, kind)?;
+    let vmid = call.vmid();
+    call.state.guests.insert(vmid, changed);
+    Ok(Answer::Changed)
+}
+
+/// The same with a worker; with `background_delay` the lab's worker is always done in time.
+pub(crate) fn post(call: &mut Call<'_>) -> Result<Answer, Refusal> {
+    if call.get("background_delay").is_some() {
+        return put(call, GuestKind::Qemu);
+    }
+    let changed = changed(call, GuestKind::Qemu)?;
+    let settings = call.parameters.iter().filter(|(key, _)| !CONTROLS.contains(&key.as_str()));
+    let mut words: Vec<String> = settings.map(|(key, value)| format!("-{key} {value}")).collect();
+    words.extend(call.get("delete").map(|list| format!("-delete {list}")));
+    Ok(worker::for_guest(call, GuestKind::Qemu, "config", None, move |state, node, vmid| {
+        let guest = at_work(state, node, GuestKind::Qemu, vmid)?;
+        if let Some(error) = guest.lock_error() {
+            return Err(error);
+        }
+        guest.config = changed.config;
+        guest.active = changed.active;
+        Ok(vec![format!("update VM {vmid}: {}", words.join(" "))])
+    }))
+}
+
+/// The guest as a call would have it.
+fn changed(call: &Call<'_>, kind: GuestKind) -> Result<Guest, Refusal> {
     call.guest(kind)?;
     if call.flag("skiplock") {
         return Err(Refusal::parameter("skiplock", "Only root may use this option."));
@@ -79,12 +127,7 @@ pub(crate) fn put(call: &mut Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
     if kind == GuestKind::Lxc && settings.contains_key("unprivileged") {
         return Err(Refusal::die("unable to modify read-only option: 'unprivileged'"));
     }
-    if call.get("digest").is_some_and(|digest| !digest.is_empty() && digest != guest.digest()) {
-        return Err(Refusal::die(match kind {
-            GuestKind::Qemu => "checksum mismatch (file change by other user?)",
-            GuestKind::Lxc => "detected modified configuration - file changed by other user? Try again.",
-        }));
-    }
+    same_digest(call, guest)?;
     if let Some(error) = guest.lock_error() {
         return Err(Refusal::die(error));
     }
@@ -104,9 +147,13 @@ pub(crate) fn put(call: &mut Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
             changed.active.insert((*key).to_owned(), value);
         }
     }
-    let vmid = call.vmid();
-    call.state.guests.insert(vmid, changed);
-    Ok(Answer::Changed)
+    for key in call.get("revert").into_iter().flat_map(split_list) {
+        match changed.active.get(key).cloned() {
+            Some(value) => changed.config.insert(key.to_owned(), value),
+            None => changed.config.remove(key),
+        };
+    }
+    Ok(changed)
 }
 
 /// Whether PVE knows an option of this name. (The schema has more than the lab's clients set.)
@@ -147,7 +194,7 @@ fn remove(guest: &mut Guest, key: &str, force: bool) -> Result<(), Refusal> {
 
 /// What PVE writes for a given value: tags sorted and without doubles, a MAC for a new NIC, a volume for a new
 /// disk.
-fn stored(guest: &Guest, key: &str, value: &str) -> String {
+pub(crate) fn stored(guest: &Guest, key: &str, value: &str) -> String {
     match key {
         "tags" => {
             let mut tags: Vec<String> = split_list(value).map(str::to_ascii_lowercase).collect();
@@ -258,4 +305,20 @@ fn may_change(call: &Call<'_>, kind: GuestKind, key: &str, value: Option<&str>) 
         }
         _ => need(&vm, "VM.Config.Options"),
     }
+}
+
+/// The same check for an option of a guest that is being made: who may make it may set what is not about other things.
+pub(crate) fn may_set_at_birth(
+    call: &Call<'_>,
+    kind: GuestKind,
+    key: &str,
+    value: &str,
+) -> Result<(), Refusal> {
+    if matches!(key, "unprivileged" | "ostype" | "arch" | "hostname") {
+        if key == "unprivileged" && value == "0" {
+            return require(call.state, call.token, "/", &["Sys.Modify"], false);
+        }
+        return Ok(());
+    }
+    may_change(call, kind, key, Some(value))
 }

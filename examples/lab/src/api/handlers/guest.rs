@@ -95,7 +95,7 @@ pub(crate) fn current(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
         None => json!({ "managed": 0 }),
     };
     if kind == GuestKind::Qemu {
-        row["qmpstatus"] = json!(status_word(guest));
+        row["qmpstatus"] = json!(if guest.running && guest.paused { "paused" } else { status_word(guest) });
         if guest.has_agent() {
             row["agent"] = json!(1);
         }

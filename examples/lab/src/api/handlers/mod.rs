@@ -3,25 +3,34 @@
 
 mod access;
 mod agent;
+mod backup;
+mod clone;
 mod cluster;
 mod config;
+mod create;
+mod disks;
 mod firewall;
 mod guest;
 mod ha;
 mod lists;
+mod migrate;
 mod network;
 mod node;
 mod pending;
+mod pools;
 mod power;
+mod resize;
 mod snapshot;
 mod storage;
 mod task;
+mod time;
 mod worker;
 
 use std::sync::Arc;
 
 use crate::api::check::Checked;
 use crate::api::reply::{Answer, Refusal};
+use crate::api::upload::Uploaded;
 use crate::cluster::Cluster;
 use crate::config::GuestKind;
 use crate::state::State;
@@ -34,6 +43,8 @@ pub(crate) struct Call<'a> {
     pub(crate) token: &'a str,
     pub(crate) parameters: &'a Checked,
     pub(crate) cluster: &'a Arc<Cluster>,
+    /// The file that came with the request, if it was an upload.
+    pub(crate) upload: Option<Uploaded>,
 }
 
 impl Call<'_> {
@@ -98,6 +109,24 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("POST", "/nodes/{node}/lxc/{vmid}/status/stop") => power::stop(call, Lxc),
         ("POST", "/nodes/{node}/qemu/{vmid}/status/shutdown") => power::shutdown(call, Qemu),
         ("POST", "/nodes/{node}/lxc/{vmid}/status/shutdown") => power::shutdown(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/reboot") => power::reboot(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/reboot") => power::reboot(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/suspend") => power::suspend(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/suspend") => power::suspend(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/resume") => power::resume(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/status/resume") => power::resume(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/reset") => power::reset(call),
+        ("POST", "/nodes/{node}/qemu") => create::create(call, Qemu),
+        ("POST", "/nodes/{node}/lxc") => create::create(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/config") => config::post(call),
+        ("POST", "/nodes/{node}/qemu/{vmid}/clone") => clone::clone(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/clone") => clone::clone(call, Lxc),
+        ("GET", "/nodes/{node}/qemu/{vmid}/migrate") => migrate::precondition(call, Qemu),
+        ("GET", "/nodes/{node}/lxc/{vmid}/migrate") => migrate::precondition(call, Lxc),
+        ("POST", "/nodes/{node}/qemu/{vmid}/migrate") => migrate::migrate(call, Qemu),
+        ("POST", "/nodes/{node}/lxc/{vmid}/migrate") => migrate::migrate(call, Lxc),
+        ("PUT", "/nodes/{node}/qemu/{vmid}/resize") => resize::resize(call, Qemu),
+        ("PUT", "/nodes/{node}/lxc/{vmid}/resize") => resize::resize(call, Lxc),
         ("GET", "/nodes/{node}/qemu/{vmid}/snapshot") => guest::snapshots(call, Qemu),
         ("GET", "/nodes/{node}/lxc/{vmid}/snapshot") => guest::snapshots(call, Lxc),
         ("POST", "/nodes/{node}/qemu/{vmid}/snapshot") => snapshot::create(call, Qemu),
@@ -123,6 +152,16 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("GET", "/nodes/{node}/qemu/{vmid}/snapshot/{snapname}/config") => guest::snapshot_config(call, Qemu),
         ("GET", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/config") => guest::snapshot_config(call, Lxc),
         ("GET", "/nodes/{node}/lxc/{vmid}/interfaces") => network::interfaces(call),
+        ("POST", "/nodes/{node}/storage/{storage}/content") => storage::content::allocate(call),
+        ("PUT", "/nodes/{node}/storage/{storage}/content/{volume}") => storage::content::update(call),
+        ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}") => storage::content::delete(call),
+        ("POST", "/nodes/{node}/storage/{storage}/download-url") => storage::content::download(call),
+        ("POST", "/nodes/{node}/storage/{storage}/upload") => storage::content::upload(call),
+        ("POST", "/nodes/{node}/vzdump") => backup::vzdump(call),
+        ("GET", "/nodes/{node}/vzdump/extractconfig") => backup::extract_config(call),
+        ("POST", "/pools") => pools::create(call),
+        ("PUT", "/pools" | "/pools/{poolid}") => pools::update(call),
+        ("DELETE", "/pools" | "/pools/{poolid}") => pools::delete(call),
         ("GET", "/pools") => lists::pools(call),
         ("GET", "/pools/{poolid}") => lists::pool(call),
         ("GET", "/access/permissions") => access::permissions(call),

@@ -10,7 +10,7 @@ use crate::config::GuestKind;
 /// One row for each option: the value that holds, and what is pending.
 pub(crate) fn get(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
     let guest = call.guest(kind)?;
-    let current = if guest.running { &guest.active } else { &guest.config };
+    let current = guest.active_config();
     let mut rows: Vec<Value> = Vec::new();
     for (key, value) in current {
         let mut row = json!({ "key": key, "value": on_the_wire(kind, key, value) });

@@ -78,7 +78,8 @@ fn worker(
                 for resource in state.ha.iter_mut().filter(|resource| resource.sid == sid) {
                     ha_state.clone_into(&mut resource.state);
                 }
-                Ok(Done { log: Vec::new(), then: Some(then) })
+                let log = vec![format!("Requesting HA {} for {} {vmid}", &ha_kind[2..], kind.word())];
+                Ok(Done { log, then: Some(then) })
             });
             Answer::Worker(spawn(ha_kind.to_owned(), call.token, request))
         }
@@ -107,11 +108,16 @@ pub(crate) fn start(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal>
         if guest.running {
             return Err(format!("{} {vmid} already running", kind.word()));
         }
-        if guest.lock() == Some("suspended") {
+        let suspended = guest.lock() == Some("suspended");
+        if suspended {
             guest.config.remove("lock");
         }
+        let volume = suspended.then(|| format!("vm-{vmid}-state-suspend"));
         guest.start();
-        Ok(Vec::new())
+        Ok(volume
+            .map(|volume| format!("  Logical volume \"{volume}\" successfully removed."))
+            .into_iter()
+            .collect())
     }))
 }
 
@@ -140,6 +146,9 @@ pub(crate) fn shutdown(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refus
     if kind == GuestKind::Lxc && !guest.running {
         return Err(Refusal::die(not_running(kind, guest.vmid)));
     }
+    if guest.paused && kind == GuestKind::Qemu {
+        return Err(Refusal::die("VM is paused - cannot shutdown"));
+    }
     let force = call.flag("forceStop");
     Ok(worker(call, kind, "shutdown", move |state, node, vmid| {
         let guest = at_work(state, node, kind, vmid)?;
@@ -147,10 +156,7 @@ pub(crate) fn shutdown(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refus
             return Err(error);
         }
         if guest.running && guest.ignores_shutdown && !force {
-            return Err(match kind {
-                GuestKind::Qemu => "VM quit/powerdown failed - got timeout".to_owned(),
-                GuestKind::Lxc => "container did not stop".to_owned(),
-            });
+            return Err(no_reaction(kind));
         }
         guest.running = false;
         Ok(Vec::new())
@@ -208,5 +214,97 @@ pub(crate) fn destroy(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusa
         }
         state.forget_guest(vmid, purge);
         Ok(log)
+    }))
+}
+
+/// Shutdown and start; the new start takes what is pending.
+pub(crate) fn reboot(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
+    let guest = call.guest(kind)?;
+    if !guest.running {
+        // PVE says VM for a container too.
+        return Err(Refusal::die(format!("VM {} not running", guest.vmid)));
+    }
+    Ok(worker(call, kind, "reboot", move |state, node, vmid| {
+        let guest = at_work(state, node, kind, vmid)?;
+        if let Some(error) = guest.lock_error() {
+            return Err(error);
+        }
+        if guest.ignores_shutdown {
+            return Err(no_reaction(kind));
+        }
+        guest.start();
+        Ok(Vec::new())
+    }))
+}
+
+/// What a guest that does not react to a shutdown makes of the task.
+fn no_reaction(kind: GuestKind) -> String {
+    match kind {
+        GuestKind::Qemu => "VM quit/powerdown failed - got timeout".to_owned(),
+        GuestKind::Lxc => "container did not stop".to_owned(),
+    }
+}
+
+/// To RAM, or with `todisk` to a volume: then the VM is stopped and locked until it is started again.
+pub(crate) fn suspend(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
+    root_only(call)?;
+    let guest = call.guest(kind)?;
+    if !guest.running {
+        return Err(Refusal::die(not_running(kind, guest.vmid)));
+    }
+    let to_disk = call.flag("todisk");
+    if to_disk {
+        let path = format!("/vms/{}", guest.vmid);
+        crate::api::permission::require(call.state, call.token, &path, &["VM.Config.Disk"], false)?;
+    }
+    Ok(worker(call, kind, "suspend", move |state, node, vmid| {
+        let guest = at_work(state, node, kind, vmid)?;
+        if let Some(error) = guest.lock_error() {
+            return Err(error);
+        }
+        if !to_disk {
+            guest.paused = true;
+            return Ok(Vec::new());
+        }
+        guest.running = false;
+        guest.config.insert("lock".to_owned(), "suspended".to_owned());
+        let day = super::time::in_log(crate::state::now());
+        let day = day.split(' ').next().unwrap_or_default();
+        let volume = format!("vm-{vmid}-state-suspend-{day}");
+        Ok(vec![format!("  Logical volume \"{volume}\" created."), "State saved, quitting".to_owned()])
+    }))
+}
+
+pub(crate) fn resume(call: &Call<'_>, kind: GuestKind) -> Result<Answer, Refusal> {
+    root_only(call)?;
+    let guest = call.guest(kind)?;
+    let on_disk = guest.lock() == Some("suspended");
+    if !guest.running && !on_disk {
+        return Err(Refusal::die(not_running(kind, guest.vmid)));
+    }
+    Ok(worker(call, kind, "resume", move |state, node, vmid| {
+        let guest = at_work(state, node, kind, vmid)?;
+        guest.paused = false;
+        if on_disk {
+            guest.config.remove("lock");
+            guest.start();
+        }
+        Ok(Vec::new())
+    }))
+}
+
+/// The reset button of a VM.
+pub(crate) fn reset(call: &Call<'_>) -> Result<Answer, Refusal> {
+    root_only(call)?;
+    let guest = call.guest(GuestKind::Qemu)?;
+    if !guest.running {
+        return Err(Refusal::die(not_running(GuestKind::Qemu, guest.vmid)));
+    }
+    Ok(worker(call, GuestKind::Qemu, "reset", move |state, node, vmid| {
+        let guest = at_work(state, node, GuestKind::Qemu, vmid)?;
+        match guest.lock_error() {
+            Some(error) => Err(error),
+            None => Ok(Vec::new()),
+        }
     }))
 }

@@ -80,6 +80,7 @@ pub(crate) fn of_cluster(call: &Call<'_>) -> Result<Answer, Refusal> {
             && (is_own(call, task) || call.may(&format!("/nodes/{}", task.node), "Sys.Audit"))
     };
     let mut rows = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
     for task in call.state.tasks.iter().rev().filter(visible).take(25) {
         let mut row = json!({
             "upid": task.upid, "node": task.node, "starttime": task.starttime, "type": task.kind, "id": task.id,
@@ -91,8 +92,9 @@ pub(crate) fn of_cluster(call: &Call<'_>) -> Result<Answer, Refusal> {
         if let Some((at, status)) = &task.end {
             row["endtime"] = json!(at);
             row["status"] = json!(status);
-            // Perl's node still has the newest one as a number.
-            row["saved"] = if rows.is_empty() { json!(1) } else { json!("1") };
+            // The newest one of a node is still a number, the others have been through a file.
+            let newest = seen.insert(task.node.as_str());
+            row["saved"] = if newest { json!(1) } else { json!("1") };
         }
         rows.push(row);
     }
@@ -174,6 +176,10 @@ pub(crate) fn stop(call: &mut Call<'_>) -> Result<Answer, Refusal> {
         && let Some(task) = call.state.tasks.iter_mut().find(|task| task.upid == upid && task.is_running())
     {
         task.finish(now(), "interrupted by signal".to_owned());
+        // Only a backup cleans up after itself when it is stopped; the lock of any other worker stays.
+        if task.kind == "vzdump" {
+            call.state.unlock(&upid);
+        }
     }
     Ok(Answer::Changed)
 }

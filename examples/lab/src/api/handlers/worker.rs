@@ -1,9 +1,12 @@
 //! Workers that do something to one guest.
 
+use std::path::Path;
+
 use crate::api::handlers::Call;
 use crate::api::reply::Answer;
-use crate::cluster::{Done, Spawn};
+use crate::cluster::{Done, Spawn, guest_folder};
 use crate::config::GuestKind;
+use crate::node::files;
 use crate::state::State;
 
 /// A worker on the node and for the guest of a call. While it runs the guest is locked with a word, if one is given;
@@ -17,7 +20,7 @@ pub(crate) fn for_guest(
 ) -> Answer {
     // Verbs that carry no prefix are the same for both kinds.
     let named = match verb {
-        "resize" | "move_volume" => verb.to_owned(),
+        "resize" | "hamigrate" => verb.to_owned(),
         "migrate" if kind == GuestKind::Qemu => "qmigrate".to_owned(),
         _ => format!("{}{verb}", kind.worker()),
     };
@@ -31,4 +34,10 @@ pub(crate) fn for_guest(
         lock: lock.map(|word| (vmid, word)),
         work: Box::new(move |state| work(state, &place, vmid).map(|log| Done { log, then: None })),
     })
+}
+
+/// The empty file system of a new guest.
+pub(crate) fn make_folder(root: &Path, vmid: u32, generation: u32) -> Result<(), String> {
+    let folder = guest_folder(root, vmid, generation);
+    files::populate(&folder, &files::guest_skeleton()).map_err(|error| error.to_string())
 }

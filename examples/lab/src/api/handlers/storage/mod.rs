@@ -1,5 +1,7 @@
 //! Storages of a node and what is on them.
 
+pub(crate) mod content;
+
 use serde_json::{Value, json};
 
 use crate::api::format::split_list;
@@ -56,7 +58,7 @@ fn figures(storage: &StorageConfig) -> Value {
 }
 
 /// The storage of a call, on the node of the call.
-fn find<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a StorageConfig, Refusal> {
+pub(crate) fn find<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a StorageConfig, Refusal> {
     let storage = call.state.storages.iter().find(|storage| storage.id == id);
     match storage {
         None => Err(Refusal::die(format!("storage '{id}' does not exist"))),
@@ -85,7 +87,7 @@ fn volumes(call: &Call<'_>, storage: &StorageConfig) -> Vec<VolumeConfig> {
 }
 
 /// Where a storage has a file of its own.
-fn path_of(storage: &StorageConfig, volume: &VolumeConfig) -> String {
+pub(crate) fn path_of(storage: &StorageConfig, volume: &VolumeConfig) -> String {
     let name = volume.volid.rsplit(['/', ':']).next().unwrap_or_default();
     let base = match (storage.kind.as_str(), storage.shared) {
         ("lvm" | "lvmthin", _) => return format!("/dev/pve/{name}"),
@@ -103,7 +105,7 @@ fn path_of(storage: &StorageConfig, volume: &VolumeConfig) -> String {
 }
 
 /// The volume id of a call, which may be given without the storage.
-fn volid(call: &Call<'_>) -> String {
+pub(crate) fn volid(call: &Call<'_>) -> String {
     let (storage, volume) = (call.get("storage").unwrap_or_default(), call.get("volume").unwrap_or_default());
     if volume.contains(':') { volume.to_owned() } else { format!("{storage}:{volume}") }
 }
@@ -162,6 +164,7 @@ fn guest_disks(call: &Call<'_>, storage: &StorageConfig) -> Vec<VolumeConfig> {
             notes: None,
             protected: false,
             node: None,
+            config: None,
         })
         .collect()
 }
