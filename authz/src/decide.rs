@@ -110,6 +110,19 @@ pub fn permit_unaddressed(admitted: Admitted) -> Result<Permit, Denial> {
     Ok(admitted.permit(Subject::Read))
 }
 
+/// Stage 2 for reads of a cluster, a node or a storage as a whole, which show or sum up what every guest does.
+///
+/// # Errors
+/// [`DenialKind::GuestsRestricted`](crate::DenialKind::GuestsRestricted) unless the token may read every guest;
+/// [`DenialKind::GuestRequired`](crate::DenialKind::GuestRequired) for anything but a read.
+pub fn permit_whole_read(admitted: Admitted, now: Timestamp) -> Result<Permit, Denial> {
+    admitted.principal.require_valid(now)?;
+    if !admitted.principal.unrestricted_guests() {
+        return Err(Denial::guests_restricted(&admitted.principal, &admitted.rule));
+    }
+    permit_unaddressed(admitted)
+}
+
 /// Stage 2 for tools that change something which is no guest: a storage's contents, the bookkeeping of
 /// change sets. The grant must hold the tool's tier; its `guests` do not matter.
 ///

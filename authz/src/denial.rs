@@ -32,6 +32,8 @@ pub enum DenialKind {
     TierNotGranted,
     /// The guest is protected and nothing lifts it.
     Protected,
+    /// The tool shows a cluster, a node or a storage as a whole, and the token may not read every guest.
+    GuestsRestricted,
     /// The token may not create a guest under this number.
     NewVmidOutOfScope,
     /// The number for a new guest is protected.
@@ -77,7 +79,9 @@ impl Denial {
     pub fn code(&self) -> &'static str {
         match self.kind {
             DenialKind::TokenExpired => "expired",
-            DenialKind::ToolOutOfScope | DenialKind::TierNotGranted => "insufficient_scope",
+            DenialKind::ToolOutOfScope | DenialKind::TierNotGranted | DenialKind::GuestsRestricted => {
+                "insufficient_scope"
+            }
             DenialKind::ClusterOutOfScope => "cluster_unavailable",
             DenialKind::GuestOutOfScope => "authorization_failed",
             DenialKind::Protected | DenialKind::NewVmidProtected => "protected",
@@ -169,6 +173,18 @@ impl Denial {
             )
             .into(),
             audit: format!("token `{token}` lacks the action `{tier}`"),
+        }
+    }
+
+    pub(crate) fn guests_restricted(principal: &Principal, rule: &ToolRule) -> Denial {
+        let (token, tool) = (&principal.name, rule.name);
+        Denial {
+            kind: DenialKind::GuestsRestricted,
+            public: format!(
+                "`{tool}` shows more than single guests, and token `{token}` may not read every guest: it needs the                  guest scope `*` with the action `read`, which the operator of this server can put into the token's grant"
+            )
+            .into(),
+            audit: format!("token `{token}`, `{tool}`: the grant does not hold every guest for `read`"),
         }
     }
 

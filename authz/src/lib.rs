@@ -33,7 +33,7 @@ mod waiver;
 
 pub use decide::{
     ApprovalFacts, ApprovalPermit, Overrides, admit, decide, decide_approval, decide_new_guest,
-    permit_cluster_write, permit_unaddressed,
+    permit_cluster_write, permit_unaddressed, permit_whole_read,
 };
 pub use denial::{Denial, DenialKind, GUEST_REFUSED};
 pub use describe::{GrantView, PrincipalView, ProtectionView};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use authz::{
     ApprovalFacts, Denial, DenialKind, GUEST_REFUSED, GuestFacts, Known, Lift, Overrides, Permit, Principal,
     Protection, Reason, Tier, ToolRule, WaiverSet, admit, decide, decide_approval, decide_new_guest,
-    permit_cluster_write, permit_unaddressed,
+    permit_cluster_write, permit_unaddressed, permit_whole_read,
 };
 use common::{at, grant, guest, now, principal, registry, tagged, tool, vmid};
 use serde_json::{Value, json};
@@ -422,6 +422,17 @@ fn what_addresses_no_guest_is_permitted_only_by_its_own_door() {
     assert!(permit_unaddressed(admit(&bare, &tool("get_vms"), None, now()).unwrap()).is_ok());
     let write = permit_cluster_write(admit(&bare, &tool("download_iso"), None, now()).unwrap(), now());
     assert_eq!(kind(write), DenialKind::TierNotGranted);
+    // What shows a cluster as a whole needs every guest, for reading.
+    let whole = |principal: &Arc<Principal>, tool_name: &'static str, now| {
+        permit_whole_read(admit(principal, &tool(tool_name), None, self::now()).unwrap(), now)
+    };
+    let denial = whole(&principal, "get_vms", now()).unwrap_err();
+    assert_eq!((denial.kind(), denial.code()), (DenialKind::GuestsRestricted, "insufficient_scope"));
+    assert_eq!(kind(whole(&bare, "get_vms", now())), DenialKind::GuestsRestricted);
+    assert_eq!(kind(whole(&with_grant(&["*"], &["low"]), "get_vms", now())), DenialKind::GuestsRestricted);
+    let every = with_grant(&["vmid:600", "*"], &["read", "low"]);
+    assert!(whole(&every, "get_vms", now()).is_ok());
+    assert_eq!(kind(whole(&every, "download_iso", now())), DenialKind::GuestRequired);
     // A row that calls itself a read and is none gets nowhere.
     let odd = ToolRule { interrupts: true, ..tool("get_vms") };
     let admitted = || admit(&principal, &odd, None, now()).unwrap();

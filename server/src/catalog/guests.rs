@@ -1,151 +1,97 @@
-//! Reads of nodes, guests and tasks.
+//! Reads of guests.
 
-use authz::{Tier, ToolRule};
-
-use super::open_object;
+use super::read::{Read, list, list_of, record};
 use super::schema::schema_of;
-use super::spec::{Addresses, GuestKinds, READ, ToolSpec};
-use crate::tools::{guests, parsed};
-
-const fn read(name: &'static str) -> ToolRule {
-    ToolRule { name, tier: Tier::Read, interrupts: false, writes_guest: false, wildcard: true }
-}
-
-fn list_output() -> serde_json::Value {
-    serde_json::json!({
-        "type": "object",
-        "properties": {
-            "items": {"type": "array", "items": {"type": "object"}, "description": "this page, sorted by a stable key"},
-            "total": {"type": "integer", "description": "how many there are in all, of those this token may see"},
-            "offset": {"type": "integer", "description": "index of the first item of this page"},
-            "limit": {"type": "integer", "description": "largest number of items this page could hold"},
-            "has_more": {"type": "boolean", "description": "whether another page follows"},
-            "skipped": {"type": "integer", "description": "rows of the cluster's answer that could not be read"}
-        },
-        "required": ["items", "total", "offset", "limit", "has_more"]
-    })
-}
+use super::spec::{Addresses, GuestKinds, ToolSpec};
+use crate::tools::args::{ClusterArgs, GuestArgs};
+use crate::tools::guests;
 
 pub(super) static TOOLS: &[ToolSpec] = &[
-    ToolSpec {
-        rule: read("get_nodes"),
-        title: "Cluster nodes",
-        description: "Lists the nodes of one cluster with status, CPU, memory and uptime. Needs no guest scope. \
-                      An offline node is listed with status `offline`.",
-        addresses: Addresses::Cluster,
-        hints: READ,
-        privileges: &["Sys.Audit"],
-        input: schema_of::<guests::ListArgs>,
-        output: list_output,
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, args| {
-            Box::pin(async move { guests::nodes(&ctx, &target, parsed(args)?).await })
-        },
-    },
-    ToolSpec {
-        rule: read("get_vms"),
+    Read {
+        name: "get_vms",
         title: "QEMU virtual machines",
         description: "Lists the QEMU virtual machines of one cluster that this token may see: vmid, name, node, status, tags, \
-                      pool, CPU, memory. Pages by `offset` and `limit` (default 500, at most 700); `fields` keeps only the \
-                      named columns.",
+                      pool, CPU, memory. Sorted by vmid. A machine on an offline node has status `unknown` and may lack its name.",
         addresses: Addresses::Cluster,
-        hints: READ,
         privileges: &["VM.Audit"],
-        input: schema_of::<guests::ListArgs>,
-        output: list_output,
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, args| {
-            Box::pin(async move { guests::list(&ctx, &target, authz::GuestKind::Qemu, parsed(args)?).await })
-        },
-    },
-    ToolSpec {
-        rule: read("get_containers"),
+        input: list_of::<ClusterArgs>,
+        output: || guests::GUESTS.list_schema(),
+        run: list!(guests::vms),
+    }
+    .tool(),
+    Read {
+        name: "get_containers",
         title: "LXC containers",
         description: "Lists the LXC containers of one cluster that this token may see: vmid, name, node, status, tags, pool, \
-                      CPU, memory. Pages by `offset` and `limit` (default 500, at most 700); `fields` keeps only the named \
-                      columns.",
+                      CPU, memory. Sorted by vmid. A container on an offline node has status `unknown` and may lack its name.",
         addresses: Addresses::Cluster,
-        hints: READ,
         privileges: &["VM.Audit"],
-        input: schema_of::<guests::ListArgs>,
-        output: list_output,
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, args| {
-            Box::pin(async move { guests::list(&ctx, &target, authz::GuestKind::Lxc, parsed(args)?).await })
-        },
-    },
-    ToolSpec {
-        rule: read("get_guest_status"),
+        input: list_of::<ClusterArgs>,
+        output: || guests::GUESTS.list_schema(),
+        run: list!(guests::containers),
+    }
+    .tool(),
+    Read {
+        name: "find_guests",
+        title: "Find guests",
+        description: "Finds guests of either kind in all clusters that this token may see, or in `cluster`, by name, tag, pool, \
+                      status or node; conditions that are given must all hold. Sorted by cluster and vmid. A cluster that does \
+                      not answer is named in `unreachable` and the others are still searched.",
+        addresses: Addresses::Clusters,
+        privileges: &["VM.Audit"],
+        input: list_of::<guests::FindArgs>,
+        output: || guests::with_unreachable(guests::FOUND.list_schema()),
+        run: list!(guests::find),
+    }
+    .tool(),
+    Read {
+        name: "get_guest_status",
         title: "Guest status",
         description: "Runtime status of one guest, QEMU or LXC: status, uptime, CPU, memory, disk, lock, HA state. The server finds \
                       the node; a `node` that is given is only compared.",
         addresses: Addresses::Guest(GuestKinds::Any),
-        hints: READ,
         privileges: &["VM.Audit"],
-        input: schema_of::<guests::GuestArgs>,
-        output: || {
-            open_object(&[
-                ("vmid", "integer", "the guest's number"),
-                ("node", "string", "where it is now"),
-                ("kind", "string", "`qemu` or `lxc`"),
-                ("status", "string", "PVE's word: running, stopped, paused, …"),
-            ])
-        },
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, _args| Box::pin(async move { guests::status(&ctx, &target).await }),
-    },
-    ToolSpec {
-        rule: read("get_vm_config"),
+        input: schema_of::<GuestArgs>,
+        output: || guests::STATUS.record_schema(),
+        run: record!(guests::status),
+    }
+    .tool(),
+    Read {
+        name: "get_vm_config",
         title: "QEMU configuration",
         description: "Configuration of one QEMU virtual machine with PVE's digest. Refuses containers. Passwords are removed, and \
                       text that looks like a credential is removed from `description`, `args` and `cicustom`; do not rely on that to \
                       keep a secret in them.",
         addresses: Addresses::Guest(GuestKinds::Qemu),
-        hints: READ,
         privileges: &["VM.Audit"],
-        input: schema_of::<guests::GuestArgs>,
-        output: || {
-            open_object(&[
-                ("vmid", "integer", "the guest's number"),
-                ("node", "string", "where it is now"),
-                ("digest", "string", "PVE's digest of this configuration"),
-                ("config", "object", "the configuration, by PVE's option names, values as text"),
-            ])
-        },
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, _args| {
-            Box::pin(async move { guests::vm_config(&ctx, &target).await })
-        },
-    },
-    ToolSpec {
-        rule: read("get_task_status"),
-        title: "Task status",
-        description: "State of one PVE task by its UPID: running, or stopped with its exit status. `OK` alone is success; \
-                      `WARNINGS: n` is success with warnings. A task on a guest outside this token's scope is refused like an \
-                      unknown one.",
-        addresses: Addresses::Task,
-        hints: READ,
-        privileges: &["Sys.Audit"],
-        input: schema_of::<guests::TaskArgs>,
-        output: || {
-            open_object(&[
-                ("upid", "string", "the task"),
-                ("node", "string", "where it runs or ran"),
-                ("type", "string", "PVE's worker type"),
-                ("status", "string", "`running` or `stopped`"),
-                ("exitstatus", "string", "PVE's words, once stopped"),
-                ("success", "boolean", "whether it ended well, once stopped"),
-            ])
-        },
-        approver_only: false,
-        needs_transfers: false,
-        handler: |ctx, _permit, target, args| {
-            Box::pin(async move { guests::task_status(&ctx, &target, parsed(args)?).await })
-        },
-    },
+        input: schema_of::<GuestArgs>,
+        output: || guests::CONFIG.record_schema(),
+        run: record!(guests::config),
+    }
+    .tool(),
+    Read {
+        name: "get_container_config",
+        title: "LXC configuration",
+        description: "Configuration of one LXC container with PVE's digest. Refuses virtual machines. Values of environment \
+                      variables are removed, and text that looks like a credential is removed from `description` and \
+                      `entrypoint`; do not rely on that to keep a secret in them.",
+        addresses: Addresses::Guest(GuestKinds::Lxc),
+        privileges: &["VM.Audit"],
+        input: schema_of::<GuestArgs>,
+        output: || guests::CONFIG.record_schema(),
+        run: record!(guests::config),
+    }
+    .tool(),
+    Read {
+        name: "list_snapshots",
+        title: "Snapshots",
+        description: "Snapshots of one guest: name, when it was taken, description, parent, whether it holds the memory. The present \
+                      state is none of them; `current_parent` names the snapshot it descends from.",
+        addresses: Addresses::Guest(GuestKinds::Any),
+        privileges: &["VM.Audit"],
+        input: list_of::<GuestArgs>,
+        output: guests::snapshots_schema,
+        run: list!(guests::snapshots),
+    }
+    .tool(),
 ];

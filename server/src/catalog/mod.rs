@@ -1,11 +1,18 @@
 //! The catalog: one [`ToolSpec`] a tool, split by area. `tools/list`, the scope registry, input schemas and validators, the
 //! privilege table and the documentation are derived from it and from nothing else.
 
+mod caller;
 mod changes;
+mod clusters;
 mod guests;
+pub mod missing;
+mod nodes;
 mod power;
+mod read;
 pub mod schema;
 mod spec;
+mod storage;
+mod tasks;
 mod transfers;
 
 use std::collections::HashMap;
@@ -16,20 +23,30 @@ use mcp_wire::tool::{Annotations, DescriptorError, ToolDescriptor};
 use serde_json::Value;
 
 pub use spec::{
-    Addresses, Arguments, GuestKinds, Handler, HandlerFuture, HandlerResult, Hints, Target, ToolSpec,
+    Addresses, Arguments, GuestKinds, Handler, HandlerFuture, HandlerResult, Hints, Place, Target, ToolSpec,
 };
 
 use crate::stack::Caller;
 
-/// Every area's tools, in the order they are listed.
-static AREAS: &[&[ToolSpec]] = &[guests::TOOLS, power::TOOLS, transfers::TOOLS, changes::TOOLS];
+/// Every area and its tools, in the order they are listed.
+static AREAS: &[(&str, &[ToolSpec])] = &[
+    ("Yourself", caller::TOOLS),
+    ("Clusters", clusters::TOOLS),
+    ("Nodes", nodes::TOOLS),
+    ("Guests", guests::TOOLS),
+    ("Storages and backups", storage::TOOLS),
+    ("Tasks", tasks::TOOLS),
+    ("Starting and stopping", power::TOOLS),
+    ("Transfers", transfers::TOOLS),
+    ("Change sets", changes::TOOLS),
+];
 
 /// Names that a token may hold although no tool has them: each unlocks one operation of a change set.
 pub use changes::{OPERATIONS, SCOPES};
 
 /// Every tool, in listing order.
 pub fn all() -> impl Iterator<Item = &'static ToolSpec> {
-    AREAS.iter().flat_map(|area| area.iter())
+    AREAS.iter().flat_map(|(_, tools)| tools.iter())
 }
 
 /// Every name that may stand in a token's `tools`: tools and authorization-only scopes.
@@ -103,19 +120,22 @@ impl Catalog {
         self.entries.get(name).filter(|entry| self.transfers || !entry.spec.needs_transfers)
     }
 
+    /// What this caller lacks to call a tool of this process; empty where it could.
+    pub fn missing_for(&self, spec: &ToolSpec, caller: &Caller, now: jiff::Timestamp) -> Vec<String> {
+        let mut missing = missing::of_tool(spec, caller, now);
+        if spec.needs_transfers && !self.transfers {
+            missing.push("a server with an HTTP listener (`--transfer-listen`)".to_owned());
+        }
+        missing
+    }
+
     /// What `tools/list` shows this caller: only what its token could call, in the catalog's order.
     pub fn listed_for(&self, caller: &Caller, now: jiff::Timestamp) -> Vec<ToolDescriptor> {
         all()
-            .filter(|spec| self.transfers || !spec.needs_transfers)
-            .filter(|spec| caller.principal.may_use(&spec.rule, now).is_ok())
-            .filter(|spec| !spec.approver_only || could_approve(caller))
+            .filter(|spec| self.missing_for(spec, caller, now).is_empty())
             .filter_map(|spec| self.entries.get(spec.name()).map(|entry| entry.descriptor.clone()))
             .collect()
     }
-}
-
-fn could_approve(caller: &Caller) -> bool {
-    caller.principal.actor() == Some(authz::ActorKind::Human) && caller.via != crate::stack::Via::Stdio
 }
 
 /// A tool as MCP describes it, with this input schema.
@@ -163,3 +183,6 @@ pub(crate) fn open_object(fields: &[(&str, &str, &str)]) -> Value {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod page;

@@ -5,7 +5,8 @@ use authz::{Tier, ToolRule};
 use super::open_object;
 use super::schema::schema_of;
 use super::spec::{Addresses, GuestKinds, INTERRUPTS, ROUTINE, ToolSpec};
-use crate::tools::{guests, power};
+use crate::tools::args::GuestArgs;
+use crate::tools::power;
 
 fn task_output() -> serde_json::Value {
     open_object(&[
@@ -30,7 +31,7 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         addresses: Addresses::Guest(GuestKinds::Qemu),
         hints: ROUTINE,
         privileges: &["VM.PowerMgmt"],
-        input: schema_of::<guests::GuestArgs>,
+        input: schema_of::<GuestArgs>,
         output: task_output,
         approver_only: false,
         needs_transfers: false,
@@ -52,7 +53,7 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         addresses: Addresses::Guest(GuestKinds::Qemu),
         hints: INTERRUPTS,
         privileges: &["VM.PowerMgmt"],
-        input: schema_of::<guests::GuestArgs>,
+        input: schema_of::<GuestArgs>,
         output: task_output,
         approver_only: false,
         needs_transfers: false,

@@ -38,8 +38,16 @@ pub enum Target {
 pub enum Addresses {
     /// Nothing in a cluster: stage 2 has nothing to resolve.
     Nothing,
-    /// `cluster` alone.
+    /// The clusters the token may use: all, or the one that `cluster` names.
+    Clusters,
+    /// `cluster`; what is shown of it is shown guest by guest, or to nobody's harm.
     Cluster,
+    /// `cluster` and `node`; shown guest by guest.
+    Node,
+    /// `cluster`, `node` and `storage`; shown guest by guest.
+    Storage,
+    /// A place as a whole, which no filter by guest can narrow: only for tokens that may read every guest.
+    Whole(Place),
     /// `cluster` and `upid`: the task's guest decides who may see it.
     Task,
     /// `cluster` and `vmid`, of either kind or of one kind alone.
@@ -48,6 +56,17 @@ pub enum Addresses {
     ChangeSet,
     /// `link_id`: the link store decides, by minter.
     Transfer,
+}
+
+/// What is addressed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// `cluster`.
+    Cluster,
+    /// `cluster` and `node`.
+    Node,
+    /// `cluster`, `node` and `storage`.
+    Storage,
 }
 
 /// Which kinds of guest a tool accepts.
@@ -72,6 +91,21 @@ pub struct Hints {
     pub idempotent: bool,
     /// Reaches systems outside the configured clusters.
     pub open_world: bool,
+}
+
+impl Addresses {
+    /// Whether a call must name a cluster, where several are configured.
+    pub fn needs_cluster(self) -> bool {
+        match self {
+            Addresses::Cluster
+            | Addresses::Node
+            | Addresses::Storage
+            | Addresses::Whole(_)
+            | Addresses::Task
+            | Addresses::Guest(_) => true,
+            Addresses::Nothing | Addresses::Clusters | Addresses::ChangeSet | Addresses::Transfer => false,
+        }
+    }
 }
 
 /// One tool: everything that is true of it is said here and derived from here.

@@ -17,10 +17,10 @@ impl Step<Validated> for Admit {
     async fn step(&self, call: Call<Validated>) -> Result<Call<Admitted>, ToolFailure> {
         let Call { context, stage: Validated { spec, arguments } } = call;
         let snapshot = &context.caller.snapshot;
-        let needs_cluster =
-            matches!(spec.addresses, Addresses::Cluster | Addresses::Task | Addresses::Guest(_));
         let named = arguments.get("cluster").and_then(Value::as_str);
-        let name = match (needs_cluster, named) {
+        let name = match (spec.addresses.needs_cluster(), named) {
+            // One of several clusters: it is decided about like any other that is named.
+            (false, Some(name)) if spec.addresses == Addresses::Clusters => Some(name.to_owned()),
             (false, _) => None,
             (true, Some(name)) => Some(name.to_owned()),
             // The only cluster, unless this token may not know its name: then it is as if there were several.

@@ -26,7 +26,8 @@ impl Service<Call<Permitted>> for Dispatch {
     fn call(&mut self, call: Call<Permitted>) -> CallFuture {
         let Call { context, stage: Permitted { spec, arguments, permit, target } } = call;
         if !spec.mutates() {
-            return (spec.handler)(context, permit, target, arguments);
+            let read = (spec.handler)(context, permit, target, arguments);
+            return Box::pin(async move { read.await.and_then(super::shape::within_cap) });
         }
         Box::pin(async move {
             let app = context.app.clone();

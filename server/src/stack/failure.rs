@@ -71,6 +71,15 @@ impl ToolFailure {
         body
     }
 
+    /// The words the caller sees.
+    pub fn public_message(&self) -> &str {
+        match self {
+            ToolFailure::UnknownTool => "unknown tool; tools/list names the tools of this token",
+            ToolFailure::Denied(denial) => denial.public_message(),
+            ToolFailure::Tool(problem) => &problem.message,
+        }
+    }
+
     /// What the caller sees: a tool result with `isError`, or a protocol error where the request itself was wrong.
     ///
     /// # Errors
@@ -78,7 +87,7 @@ impl ToolFailure {
     pub fn into_reply(self) -> Result<ToolResult, RpcError> {
         match self {
             ToolFailure::UnknownTool => {
-                Err(RpcError::invalid_params("unknown tool; tools/list names the tools of this token"))
+                Err(RpcError::invalid_params(self.public_message()))
             }
             failure => Ok(ToolResult::error(Value::Object(failure.into_object()).to_string())),
         }
@@ -106,6 +115,8 @@ impl From<proxmox_api::Error> for ToolFailure {
                 "; the cluster's API token lacks this privilege, the operator can grant it",
             ),
             K::Parameter => ("pve_parameter", ""),
+            K::NotFound => ("not_found", "; nothing of that name is there, or not for this cluster's API token"),
+            K::Unsupported => ("unsupported", "; this cluster's version of PVE does not have it"),
             K::Locked => ("locked", "; wait for the task that holds the lock"),
             _ => ("pve_error", ""),
         };

@@ -9,6 +9,7 @@ mod dispatch;
 mod failure;
 mod permit;
 pub mod rate;
+pub(crate) mod shape;
 mod step;
 mod validate;
 

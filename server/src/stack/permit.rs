@@ -34,6 +34,9 @@ impl Step<Admitted> for Decide {
                 cross_check_node(&arguments, &guest)?;
                 (permit, Target::Guest(cluster, Box::new(guest)))
             }
+            (Addresses::Whole(_), Some(cluster)) => {
+                (authz::permit_whole_read(admitted, context.now())?, Target::Cluster(cluster))
+            }
             (_, Some(cluster)) => (unaddressed(spec, admitted, context.now())?, Target::Cluster(cluster)),
             (_, None) => (unaddressed(spec, admitted, context.now())?, Target::Nothing),
         };
@@ -49,7 +52,7 @@ fn in_one_line(permit: &Permit) -> String {
     permit.reasons().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Reads of clusters, nodes and tasks; and the bookkeeping of change sets, whose guests the change service decides about.
+/// Reads whose functions show guest by guest; and the bookkeeping of change sets, whose guests the change service decides about.
 fn unaddressed(spec: &ToolSpec, admitted: authz::Admitted, now: jiff::Timestamp) -> Result<Permit, Denial> {
     if spec.mutates() {
         authz::permit_cluster_write(admitted, now)

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::{may_know, store_failure};
 use crate::catalog::HandlerResult;
 use crate::stack::{CallContext, ToolFailure};
-use crate::tools::guests::{ListArgs, page};
+use crate::tools::paging::Paging;
+use crate::tools::table::page_of;
 
 /// Ended sets that are looked through, newest first.
 const ENDED_LOOKED_AT: usize = 1000;
@@ -111,8 +112,8 @@ pub async fn list(ctx: &CallContext, args: ListSetsArgs) -> HandlerResult {
     };
     sets.retain(|set| wanted(set) && may_know(ctx, set, authz::Principal::visible));
     sets.sort_by_key(|set| (std::cmp::Reverse(set.plan().created()), set.id()));
-    let page_args = ListArgs { cluster: None, offset: args.offset, limit: args.limit, fields: args.fields };
-    page(collapsed(&sets), 0, &page_args)
+    let paging = Paging::of(args.offset, args.limit, args.fields)?;
+    page_of(collapsed(&sets), &paging)
 }
 
 /// A row a set, newest first. Planned sets for the same target stand under the newest of them, so that nobody is asked the same
