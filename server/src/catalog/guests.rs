@@ -4,7 +4,7 @@ use super::read::{Read, list, list_of, record};
 use super::schema::schema_of;
 use super::spec::{Addresses, GuestKinds, ToolSpec};
 use crate::tools::args::{ClusterArgs, GuestArgs};
-use crate::tools::guests;
+use crate::tools::{addresses, guests};
 
 pub(super) static TOOLS: &[ToolSpec] = &[
     Read {
@@ -80,6 +80,30 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         input: schema_of::<GuestArgs>,
         output: || guests::CONFIG.record_schema(),
         run: record!(guests::config),
+    }
+    .tool(),
+    Read {
+        name: "get_vm_ip",
+        title: "QEMU addresses",
+        description: "Network interfaces and addresses of one running QEMU virtual machine, as its guest agent tells them. Refuses \
+                      containers. Needs the agent: installed and running in the guest, and switched on in its configuration.",
+        addresses: Addresses::Guest(GuestKinds::Qemu),
+        privileges: &["VM.GuestAgent.Audit"],
+        input: schema_of::<GuestArgs>,
+        output: || addresses::ADDRESSES.record_schema(),
+        run: record!(addresses::of_vm),
+    }
+    .tool(),
+    Read {
+        name: "get_container_ip",
+        title: "LXC addresses",
+        description: "Network interfaces and addresses of one running LXC container. Refuses virtual machines: use get_vm_ip. \
+                      Needs PVE 8.1 or newer.",
+        addresses: Addresses::Guest(GuestKinds::Lxc),
+        privileges: &["VM.Audit"],
+        input: schema_of::<GuestArgs>,
+        output: || addresses::ADDRESSES.record_schema(),
+        run: record!(addresses::of_container),
     }
     .tool(),
     Read {

@@ -4,7 +4,9 @@
 mod caller;
 mod changes;
 mod clusters;
+mod firewall;
 mod guests;
+mod ha;
 pub mod missing;
 mod nodes;
 mod power;
@@ -36,6 +38,8 @@ static AREAS: &[(&str, &[ToolSpec])] = &[
     ("Guests", guests::TOOLS),
     ("Storages and backups", storage::TOOLS),
     ("Tasks", tasks::TOOLS),
+    ("Firewall", firewall::TOOLS),
+    ("High availability", ha::TOOLS),
     ("Starting and stopping", power::TOOLS),
     ("Transfers", transfers::TOOLS),
     ("Change sets", changes::TOOLS),

@@ -1,8 +1,9 @@
 //! Reads of nodes.
 
-use super::read::{Read, list, list_of};
-use super::spec::{Addresses, ToolSpec};
-use crate::tools::args::ClusterArgs;
+use super::read::{Read, list, list_of, record};
+use super::schema::schema_of;
+use super::spec::{Addresses, Place, ToolSpec};
+use crate::tools::args::{ClusterArgs, NodeArgs};
 use crate::tools::nodes;
 
 pub(super) static TOOLS: &[ToolSpec] = &[
@@ -17,6 +18,18 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         input: list_of::<ClusterArgs>,
         output: || nodes::NODES.list_schema(),
         run: list!(nodes::list),
+    }
+    .tool(),
+    Read {
+        name: "get_node_status",
+        title: "Node status",
+        description: "One node in detail: PVE and kernel version, uptime, load, CPU, memory, swap, root file system. Needs a token \
+                      that may read every guest.",
+        addresses: Addresses::Whole(Place::Node),
+        privileges: &["Sys.Audit"],
+        input: schema_of::<NodeArgs>,
+        output: || nodes::STATUS.record_schema(),
+        run: record!(nodes::status),
     }
     .tool(),
 ];

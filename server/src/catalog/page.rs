@@ -19,7 +19,7 @@ privileges that the cluster's own API token needs.
 
 Every list takes `offset`, `limit` (1 to 700) and `fields` (columns to keep), and answers `items`, `total`, `offset`, `limit`,
 `has_more`. Its order is stable. A page ends early, with `has_more`, where the answer would exceed 512 KiB. Pages are not a
-snapshot: each call reads the cluster anew. Columns that PVE does not tell are missing, never 0.
+snapshot: each call reads anew, of guests a listing at most `resource_cache_ttl_secs` old. Columns that PVE does not tell are missing, never 0.
 ";
 
 /// The whole page.
@@ -52,7 +52,9 @@ fn page() -> String {
 fn sees(tool: &ToolSpec) -> &'static str {
     match tool.addresses {
         Addresses::Nothing => "itself",
-        Addresses::Clusters | Addresses::Cluster | Addresses::Node | Addresses::Storage => "what is its guests'",
+        Addresses::Clusters | Addresses::Cluster | Addresses::Node | Addresses::Storage => {
+            "what is its guests'"
+        }
         Addresses::Whole(Place::Cluster | Place::Node | Place::Storage) => "nothing: refused",
         Addresses::Task => "its guests' tasks",
         Addresses::Guest(GuestKinds::Any) => "its guests",
@@ -73,7 +75,11 @@ fn describe(out: &mut String, tool: &ToolSpec) {
         out.push_str("\n| argument | type | |\n|---|---|---|\n");
     }
     for (name, schema) in arguments {
-        let name = if required.contains(&name.as_str()) { format!("`{name}`, required") } else { format!("`{name}`") };
+        let name = if required.contains(&name.as_str()) {
+            format!("`{name}`, required")
+        } else {
+            format!("`{name}`")
+        };
         let _ = writeln!(out, "| {name} | {} | {} |", kind(schema), cell(&schema["description"]));
     }
     let output = (tool.output)();
@@ -85,7 +91,8 @@ fn describe(out: &mut String, tool: &ToolSpec) {
         field(out, name, schema);
     }
     const FRAME: &[&str] = &["items", "total", "offset", "limit", "has_more", "skipped"];
-    let beside: Vec<_> = properties.iter().filter(|(name, _)| items.is_some() && !FRAME.contains(&name.as_str())).collect();
+    let beside: Vec<_> =
+        properties.iter().filter(|(name, _)| items.is_some() && !FRAME.contains(&name.as_str())).collect();
     if !beside.is_empty() {
         out.push_str("\nThe answer also has:\n\n");
     }

@@ -12,6 +12,7 @@ use mcp_wire::http::{BoxBody, Config, HostPolicy, McpHttp, Refusal};
 use mcp_wire::{Identity, ServerInfo};
 use tower::{Service, ServiceExt};
 
+use super::ready::{Readiness, Ready};
 use super::start::StartError;
 use crate::app::App;
 use crate::cli::ServeArgs;
@@ -61,6 +62,7 @@ struct Shared {
     hosts: HostPolicy,
     bearer: Bearer,
     rates: PrincipalLimiter,
+    ready: Readiness,
     /// Whether `/mcp` is served here, or the transfer routes alone.
     mcp: bool,
     config: Config,
@@ -88,6 +90,7 @@ impl Front {
             hosts,
             bearer: Bearer::new(args.allow_no_auth)?,
             rates: PrincipalLimiter::default(),
+            ready: Readiness::default(),
             mcp,
             config: Config::new(identity()),
         };
@@ -141,15 +144,12 @@ impl Front {
         }
     }
 
-    /// 200 `ok`, 200 `degraded` while an older configuration is in force, 503 when nothing can be changed. Names no cluster.
+    /// See [`Ready`].
     async fn readyz(&self) -> Response<BoxBody> {
-        let app = &self.shared.app;
-        if app.audit.poisoned().is_some() || app.changes.poisoned().await.is_some() {
-            plain(StatusCode::SERVICE_UNAVAILABLE, "mutations are impossible\n")
-        } else if app.live.degraded().is_some() {
-            plain(StatusCode::OK, "degraded\n")
-        } else {
-            plain(StatusCode::OK, "ok\n")
+        match self.shared.ready.ready(&self.shared.app).await {
+            Ready::Ok => plain(StatusCode::OK, "ok\n"),
+            Ready::Degraded => plain(StatusCode::OK, "degraded\n"),
+            Ready::No => plain(StatusCode::SERVICE_UNAVAILABLE, "mutations are impossible\n"),
         }
     }
 }

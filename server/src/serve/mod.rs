@@ -4,6 +4,7 @@ pub mod control;
 mod front;
 mod heads;
 mod http;
+mod ready;
 mod start;
 mod stdio;
 

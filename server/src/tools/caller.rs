@@ -8,6 +8,7 @@ use crate::catalog::{self, HandlerResult, Target, missing};
 use crate::stack::CallContext;
 
 /// A principal, and what the catalog says it may do.
+#[derive(Debug)]
 pub struct Who {
     view: authz::PrincipalView,
     via: String,

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::args::{ClusterArgs, NoArgs};
+use super::cluster_of;
 use super::paging::Paging;
 use super::sight::visible;
 use super::table::{Table, flag, integer, objects, text};
-use super::cluster_of;
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
 use crate::stack::{CallContext, ToolFailure};
@@ -58,10 +58,15 @@ where
         }
     }
     let fault = || Err(ToolFailure::new("internal", "asking the cluster ended unexpectedly; report it"));
-    clusters.into_iter().zip(answers).map(|(cluster, answer)| (cluster, answer.unwrap_or_else(fault))).collect()
+    clusters
+        .into_iter()
+        .zip(answers)
+        .map(|(cluster, answer)| (cluster, answer.unwrap_or_else(fault)))
+        .collect()
 }
 
 /// A cluster that could not be asked.
+#[derive(Debug)]
 pub struct Unreachable {
     /// Its name.
     pub cluster: String,
@@ -77,12 +82,14 @@ impl Unreachable {
 }
 
 /// What `list_clusters` knows of one cluster.
+#[derive(Debug)]
 pub struct Entry {
     cluster: Arc<Cluster>,
     answer: Result<Answer, ToolFailure>,
 }
 
 /// What a cluster that answers tells.
+#[derive(Debug)]
 pub struct Answer {
     version: String,
     guests: Option<u64>,
@@ -121,7 +128,8 @@ fn online(status: &ClusterStatus) -> u64 {
 /// `list_clusters`.
 pub async fn list(ctx: &CallContext, target: &Target, _args: NoArgs, paging: &Paging) -> HandlerResult {
     let answers = ask_each(addressed(ctx, target), |cluster| look(ctx.clone(), cluster)).await;
-    let entries: Vec<Entry> = answers.into_iter().map(|(cluster, answer)| Entry { cluster, answer }).collect();
+    let entries: Vec<Entry> =
+        answers.into_iter().map(|(cluster, answer)| Entry { cluster, answer }).collect();
     CLUSTERS.page(&entries, 0, paging)
 }
 

@@ -22,6 +22,7 @@ use crate::resolve::Guest;
 use crate::stack::{CallContext, ToolFailure};
 
 /// A guest in a list: a row of a cluster's listing, which is shared and never copied.
+#[derive(Debug)]
 pub struct Found {
     cluster: Arc<Cluster>,
     rows: Arc<Vec<Resource>>,

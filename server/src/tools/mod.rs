@@ -1,10 +1,13 @@
 //! The tools' functions, by area. Each takes the call's context first, and a mutation its [`authz::Permit`].
 
+pub mod addresses;
 pub mod args;
 pub mod caller;
 pub mod changes;
 pub mod clusters;
+pub mod firewall;
 pub mod guests;
+pub mod ha;
 pub mod nodes;
 pub mod paging;
 pub mod power;

@@ -33,9 +33,14 @@ impl Paging {
         };
         let limit = match arguments.remove("limit") {
             None => default,
-            Some(value) => value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
-                refused("limit", &format!("1 to {MAX_LIMIT}; for more, ask for the next page by `offset`"))
-            })?,
+            Some(value) => {
+                value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
+                    refused(
+                        "limit",
+                        &format!("1 to {MAX_LIMIT}; for more, ask for the next page by `offset`"),
+                    )
+                })?
+            }
         };
         let fields = match arguments.remove("fields") {
             None => None,
@@ -87,7 +92,8 @@ mod tests {
                 "invalid_argument"
             );
         }
-        let most = take(json!({"cluster": "alpha", "limit": MAX_LIMIT, "offset": 7, "fields": ["vmid"]})).unwrap();
+        let most =
+            take(json!({"cluster": "alpha", "limit": MAX_LIMIT, "offset": 7, "fields": ["vmid"]})).unwrap();
         assert_eq!(most, Paging { offset: 7, limit: MAX_LIMIT, fields: Some(vec!["vmid".to_owned()]) });
         assert_eq!(take(json!({"cluster": "alpha"})).unwrap().limit, DEFAULT_LIMIT);
     }

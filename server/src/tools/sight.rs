@@ -11,6 +11,7 @@ use crate::resolve::{Guest, guest_of_row};
 use crate::stack::{CallContext, ToolFailure};
 
 /// The guests of one cluster as one caller sees them.
+#[derive(Debug)]
 pub enum Sight {
     /// Every guest: nothing needs to be looked up.
     Everything,
@@ -19,6 +20,7 @@ pub enum Sight {
 }
 
 /// A token that may not read every guest, and the guests there are.
+#[derive(Debug)]
 pub struct Narrow {
     principal: Arc<Principal>,
     /// By number, whether the caller may read it. A number that is listed twice is readable only if both are.
@@ -83,8 +85,9 @@ impl Sight {
         if !self.guest(vmid) {
             return Err(authz::Denial::guest_unknown().into());
         }
-        let vmid = proxmox_api::Vmid::new(vmid)
-            .map_err(|error| ToolFailure::new("invalid_argument", format!("`vmid`: {error}")).with("field", "vmid"))?;
+        let vmid = proxmox_api::Vmid::new(vmid).map_err(|error| {
+            ToolFailure::new("invalid_argument", format!("`vmid`: {error}")).with("field", "vmid")
+        })?;
         Ok(Some(vmid))
     }
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::args::{NodeArgs, StorageArgs, id};
 use super::cluster_of;
+use super::nodes::explained;
 use super::paging::Paging;
 use super::sight::Sight;
 use super::table::{Table, flag, integer, text, texts};
@@ -35,7 +36,11 @@ fn usable(storage: &StorageStatus) -> Option<bool> {
 /// `get_storage`.
 pub async fn storages(_ctx: &CallContext, target: &Target, args: NodeArgs, paging: &Paging) -> HandlerResult {
     let node = id("node", &args.node)?;
-    let mut listing = cluster_of(target)?.client.storages(&node).await?;
+    let cluster = cluster_of(target)?;
+    let mut listing = match cluster.client.storages(&node).await {
+        Ok(listing) => listing,
+        Err(error) => return Err(explained(cluster, &node, error).await),
+    };
     listing.items.sort_by(|a, b| a.storage.cmp(&b.storage));
     STORAGES.page(&listing.items, listing.skipped, paging)
 }

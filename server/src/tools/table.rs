@@ -100,6 +100,18 @@ impl<T> Column<T> {
 /// The columns of a list or the fields of a record.
 pub struct Table<T: 'static>(pub &'static [Column<T>]);
 
+impl<T> std::fmt::Debug for Column<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Column").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<T> std::fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Table").field(&self.0).finish()
+    }
+}
+
 /// How long a list is and whether it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
@@ -242,7 +254,10 @@ mod tests {
     #[test]
     fn pages_tile_the_list_and_say_when_there_is_more() {
         let first = ROWS.page(&rows(1000), 0, &paging(0, 500, None)).unwrap();
-        assert_eq!((items(&first).len(), &first["has_more"], &first["total"]), (500, &true.into(), &1000.into()));
+        assert_eq!(
+            (items(&first).len(), &first["has_more"], &first["total"]),
+            (500, &true.into(), &1000.into())
+        );
         let second = ROWS.page(&rows(1000), 0, &paging(500, 700, None)).unwrap();
         assert_eq!((items(&second).len(), &second["has_more"]), (500, &false.into()));
         assert_eq!(second["items"][0]["vmid"], 600);
@@ -256,7 +271,9 @@ mod tests {
         assert_eq!(out["items"][0], json!({"name": "guest-0"}));
         let refused = ROWS.page(&rows(1), 0, &paging(0, 500, Some(&["name", "no_such"]))).unwrap_err();
         assert_eq!(refused.code(), "invalid_argument");
-        assert!(refused.audit_detail().contains("`no_such`") && refused.audit_detail().contains("vmid, name"));
+        assert!(
+            refused.audit_detail().contains("`no_such`") && refused.audit_detail().contains("vmid, name")
+        );
     }
 
     #[test]

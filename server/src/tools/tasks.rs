@@ -93,14 +93,15 @@ pub async fn list(ctx: &CallContext, target: &Target, args: ListArgs, paging: &P
         },
         vmid: sight.only(args.vmid)?,
         typefilter: args.typefilter,
-        since: None,
         start: paging.offset,
         limit: u32::try_from(paging.limit).unwrap_or(u32::MAX),
+        ..TaskFilter::default()
     };
     if sight.is_whole() {
         let listing = cluster.client.tasks(&node, &filter).await?;
         let read = (listing.items.len() + listing.skipped) as u64;
-        let more = listing.total.map_or(read >= paging.limit, |total| paging.offset.saturating_add(read) < total);
+        let more =
+            listing.total.map_or(read >= paging.limit, |total| paging.offset.saturating_add(read) < total);
         let extent = Extent { total: listing.total, more, skipped: listing.skipped as u64 };
         return TASKS.window(&listing.items, extent, paging);
     }
@@ -128,25 +129,26 @@ async fn known(ctx: &CallContext, cluster: &Arc<Cluster>, args: &TaskArgs) -> Re
 }
 
 /// `get_task_status`.
-pub static STATUS: Table<(Upid, TaskStatus)> = Table(&[
-    text("upid", "", |(upid, _)| Some(upid.to_string())),
-    text("node", "where it runs or ran", |(upid, _)| Some(upid.node().to_string())),
-    text("type", "PVE's worker type", |(upid, _)| Some(upid.kind().to_owned())),
-    integer("vmid", "the guest it belongs to", |(upid, _)| upid.guest().map(|vmid| vmid.get().into())),
-    text("user", "", |(upid, _)| Some(upid.user().to_owned())),
-    integer("starttime", "seconds since 1970", |(upid, _)| Some(upid.starttime().into())),
-    text("status", "`running` or `stopped`", |(_, status)| Some(word(status.running).to_owned())),
-    text("exitstatus", "PVE's words, once stopped", |(_, status)| status.exit.as_ref().map(said)),
-    flag("success", "once stopped; missing where PVE cannot tell", |(_, status)| {
-        status.exit.as_ref().and_then(success)
-    }),
-    integer("warnings", "of a task that succeeded with warnings; its log has them", |(_, status)| {
-        match status.exit {
-            Some(TaskExit::Warnings(n)) => Some(n),
-            _ => None,
-        }
-    }),
-]);
+pub static STATUS: Table<(Upid, TaskStatus)> =
+    Table(&[
+        text("upid", "", |(upid, _)| Some(upid.to_string())),
+        text("node", "where it runs or ran", |(upid, _)| Some(upid.node().to_string())),
+        text("type", "PVE's worker type", |(upid, _)| Some(upid.kind().to_owned())),
+        integer("vmid", "the guest it belongs to", |(upid, _)| upid.guest().map(|vmid| vmid.get().into())),
+        text("user", "", |(upid, _)| Some(upid.user().to_owned())),
+        integer("starttime", "seconds since 1970", |(upid, _)| Some(upid.starttime().into())),
+        text("status", "`running` or `stopped`", |(_, status)| Some(word(status.running).to_owned())),
+        text("exitstatus", "PVE's words, once stopped", |(_, status)| status.exit.as_ref().map(said)),
+        flag("success", "once stopped; missing where PVE cannot tell", |(_, status)| {
+            status.exit.as_ref().and_then(success)
+        }),
+        integer("warnings", "of a task that succeeded with warnings; its log has them", |(_, status)| {
+            match status.exit {
+                Some(TaskExit::Warnings(n)) => Some(n),
+                _ => None,
+            }
+        }),
+    ]);
 
 /// `get_task_status`.
 pub async fn status(ctx: &CallContext, target: &Target, args: TaskArgs) -> HandlerResult {
@@ -185,9 +187,5 @@ pub async fn log(ctx: &CallContext, target: &Target, args: TaskArgs, paging: &Pa
     }
     let end = paging.offset.saturating_add(listing.items.len() as u64);
     let more = listing.total.map_or(listing.items.len() as u64 >= paging.limit, |total| end < total);
-    LOG.window(
-        &listing.items,
-        Extent { total: listing.total, more, skipped: listing.skipped as u64 },
-        paging,
-    )
+    LOG.window(&listing.items, Extent { total: listing.total, more, skipped: listing.skipped as u64 }, paging)
 }
