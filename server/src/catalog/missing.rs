@@ -38,7 +38,7 @@ pub(super) fn of_tool(spec: &ToolSpec, caller: &Caller, now: jiff::Timestamp) ->
             missing.push("`actor_type: human`".to_owned());
         }
         if caller.via == Via::Stdio {
-            missing.push("a call over HTTP: nobody is authenticated over stdio".to_owned());
+            missing.push("another door than stdio, where nobody is authenticated".to_owned());
         }
     }
     missing

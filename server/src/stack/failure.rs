@@ -86,9 +86,7 @@ impl ToolFailure {
     /// An unknown tool is `-32602`.
     pub fn into_reply(self) -> Result<ToolResult, RpcError> {
         match self {
-            ToolFailure::UnknownTool => {
-                Err(RpcError::invalid_params(self.public_message()))
-            }
+            ToolFailure::UnknownTool => Err(RpcError::invalid_params(self.public_message())),
             failure => Ok(ToolResult::error(Value::Object(failure.into_object()).to_string())),
         }
     }
@@ -115,7 +113,9 @@ impl From<proxmox_api::Error> for ToolFailure {
                 "; the cluster's API token lacks this privilege, the operator can grant it",
             ),
             K::Parameter => ("pve_parameter", ""),
-            K::NotFound => ("not_found", "; nothing of that name is there, or not for this cluster's API token"),
+            K::NotFound => {
+                ("not_found", "; nothing of that name is there, or not for this cluster's API token")
+            }
             K::Unsupported => ("unsupported", "; this cluster's version of PVE does not have it"),
             K::Locked => ("locked", "; wait for the task that holds the lock"),
             _ => ("pve_error", ""),

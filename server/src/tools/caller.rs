@@ -22,7 +22,7 @@ pub static WHO: Table<Who> = Table(&[
     text("token", "", |who| Some(who.view.token.clone())),
     text("person", "whose token it is", |who| Some(who.view.person.clone())),
     text("actor_type", "`human` or `agent`", |who| who.view.actor_type.map(|kind| kind.as_str().to_owned())),
-    text("channel", "`http` or `stdio`", |who| Some(who.via.clone())),
+    text("channel", "`http`, `stdio` or `host`", |who| Some(who.via.clone())),
     text("expires", "RFC 3339; missing: never", |who| who.view.expires.clone()),
     texts("clusters", "configured ones it may use", |who| who.clusters.clone()),
     texts("devices", "its scope of clusters", |who| who.view.devices.clone()),
@@ -65,6 +65,7 @@ pub async fn who(ctx: &CallContext, _target: &Target, _args: NoArgs) -> HandlerR
         via: match caller.via {
             crate::stack::Via::Http(_) => "http".to_owned(),
             crate::stack::Via::Stdio => "stdio".to_owned(),
+            crate::stack::Via::Host => "host".to_owned(),
         },
         clusters: clusters.cloned().collect(),
         tools,

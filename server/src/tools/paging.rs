@@ -34,12 +34,7 @@ impl Paging {
         let limit = match arguments.remove("limit") {
             None => default,
             Some(value) => {
-                value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
-                    refused(
-                        "limit",
-                        &format!("1 to {MAX_LIMIT}; for more, ask for the next page by `offset`"),
-                    )
-                })?
+                value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(limit_refused)?
             }
         };
         let fields = match arguments.remove("fields") {
@@ -49,6 +44,22 @@ impl Paging {
             }
         };
         Ok(Self { offset, limit, fields })
+    }
+
+    /// The part that these arguments ask for.
+    ///
+    /// # Errors
+    /// A limit that is out of range.
+    pub fn of(
+        offset: Option<u64>,
+        limit: Option<u64>,
+        fields: Option<Vec<String>>,
+    ) -> Result<Self, ToolFailure> {
+        let limit = limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(limit_refused());
+        }
+        Ok(Self { offset: offset.unwrap_or(0), limit, fields })
     }
 
     /// The schema of the paging arguments.
@@ -66,6 +77,10 @@ impl Paging {
         );
         out
     }
+}
+
+fn limit_refused() -> ToolFailure {
+    refused("limit", &format!("1 to {MAX_LIMIT}; for more, ask for the next page by `offset`"))
 }
 
 fn refused(name: &'static str, expected: &str) -> ToolFailure {

@@ -147,31 +147,7 @@ impl<T> Table<T> {
     /// See [`Table::page`].
     pub fn window<R: Borrow<T>>(&self, rows: &[R], extent: Extent, paging: &Paging) -> HandlerResult {
         let columns = self.chosen(paging)?;
-        let mut items = Vec::new();
-        let mut room = shape::ROOM_FOR_ITEMS;
-        let mut cut = false;
-        for row in rows {
-            let item = Value::Object(row_of(columns.iter().copied(), row.borrow()));
-            match room.checked_sub(shape::cost(&item) + 2) {
-                Some(left) => room = left,
-                None if items.is_empty() => return Err(shape::too_large()),
-                None => {
-                    cut = true;
-                    break;
-                }
-            }
-            items.push(item);
-        }
-        let mut out = Map::new();
-        out.insert("items".to_owned(), items.into());
-        if let Some(total) = extent.total {
-            out.insert("total".to_owned(), total.into());
-        }
-        out.insert("offset".to_owned(), paging.offset.into());
-        out.insert("limit".to_owned(), paging.limit.into());
-        out.insert("has_more".to_owned(), (cut || extent.more).into());
-        out.insert("skipped".to_owned(), extent.skipped.into());
-        Ok(Value::Object(out))
+        assemble(rows.iter().map(|row| row_of(columns.iter().copied(), row.borrow())), extent, paging)
     }
 
     fn chosen(&self, paging: &Paging) -> Result<Vec<&Column<T>>, ToolFailure> {
@@ -222,6 +198,59 @@ impl<T> Table<T> {
     fn properties(&self) -> Map<String, Value> {
         self.0.iter().map(|column| (column.name.to_owned(), column.schema())).collect()
     }
+}
+
+/// The page of rows that are made already, all of them and sorted; `fields` keeps what it names.
+///
+/// # Errors
+/// A single row exceeds the cap of a result.
+pub fn page_of(rows: Vec<Map<String, Value>>, paging: &Paging) -> HandlerResult {
+    let total = rows.len() as u64;
+    let (offset, limit) = (paging.offset, paging.limit);
+    let page = rows
+        .into_iter()
+        .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        .take(usize::try_from(limit).unwrap_or(usize::MAX))
+        .map(|mut row| {
+            if let Some(fields) = &paging.fields {
+                row.retain(|name, _| fields.contains(name));
+            }
+            row
+        });
+    let extent = Extent { total: Some(total), more: offset.saturating_add(limit) < total, skipped: 0 };
+    assemble(page, extent, paging)
+}
+
+/// A page of these rows, or of as many as fit.
+fn assemble(
+    rows: impl Iterator<Item = Map<String, Value>>,
+    extent: Extent,
+    paging: &Paging,
+) -> HandlerResult {
+    let mut items = Vec::new();
+    let mut room = shape::ROOM_FOR_ITEMS;
+    let mut cut = false;
+    for item in rows.map(Value::Object) {
+        match room.checked_sub(shape::cost(&item) + 2) {
+            Some(left) => room = left,
+            None if items.is_empty() => return Err(shape::too_large()),
+            None => {
+                cut = true;
+                break;
+            }
+        }
+        items.push(item);
+    }
+    let mut out = Map::new();
+    out.insert("items".to_owned(), items.into());
+    if let Some(total) = extent.total {
+        out.insert("total".to_owned(), total.into());
+    }
+    out.insert("offset".to_owned(), paging.offset.into());
+    out.insert("limit".to_owned(), paging.limit.into());
+    out.insert("has_more".to_owned(), (cut || extent.more).into());
+    out.insert("skipped".to_owned(), extent.skipped.into());
+    Ok(Value::Object(out))
 }
 
 fn row_of<'c, T: 'c>(columns: impl Iterator<Item = &'c Column<T>>, row: &T) -> Map<String, Value> {
