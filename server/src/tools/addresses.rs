@@ -1,6 +1,6 @@
 //! Addresses of guests.
 
-use proxmox_api::{Error, Interface, Listing};
+use proxmox_api::{Error, ErrorKind, Interface, Listing, RunState};
 use serde_json::{Value, json};
 
 use super::args::GuestArgs;
@@ -49,11 +49,15 @@ pub async fn of_vm(_ctx: &CallContext, target: &Target, _args: GuestArgs) -> Han
 /// `get_container_ip`.
 pub async fn of_container(_ctx: &CallContext, target: &Target, _args: GuestArgs) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    // PVE's answer about a stopped one says nothing of use.
-    if guest.status == "stopped" {
-        return Err(not_running(guest, "start_container"));
-    }
-    let found = cluster.client.lxc_interfaces(&guest.at).await?;
+    // PVE answers null about a container that does not run, and the listing may not know yet that it was stopped.
+    let found = match cluster.client.lxc_interfaces(&guest.at).await {
+        Err(error) if error.kind() == ErrorKind::Malformed => {
+            let status = cluster.client.guest_status(&guest.at).await?;
+            let stopped = status.state == RunState::Stopped;
+            return Err(if stopped { not_running(guest, "start_container") } else { error.into() });
+        }
+        asked => asked?,
+    };
     Ok(Value::Object(ADDRESSES.record(&(guest.clone(), found))))
 }
 

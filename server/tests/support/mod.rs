@@ -343,3 +343,5 @@ pub fn path_of(minted: &Value) -> String {
     let url = minted["url"].as_str().unwrap();
     url.splitn(4, '/').nth(3).map(|rest| format!("/{rest}")).unwrap()
 }
+
+pub mod reads;
