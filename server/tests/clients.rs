@@ -48,6 +48,16 @@ fn run(python: &Path, job: &Value, environment: &[(&str, &Path)]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Every read, with arguments that it answers.
+async fn every_read_of(
+    stage: &Stage,
+    address: std::net::SocketAddr,
+    planned: (&str, u32),
+) -> Vec<(&'static str, Value)> {
+    let (reader, agent) = (stage.client(address, "reader"), stage.client(address, "agent"));
+    support::reads::every_read(&reader, &agent, planned).await
+}
+
 /// Makes the guests that `MODES` plans away plannable.
 async fn stage() -> Stage {
     let stage = Stage::new().await;
@@ -123,11 +133,21 @@ async fn the_python_sdk_works_over_http() {
     let Some(python) = python() else { return };
     let stage = stage().await;
     let (server, address) = Program::serve(&stage.command_line(&[]));
+    // Its own guest: the other ones are planned away by the clients.
+    let reads = every_read_of(&stage, address, ("beta", 102)).await;
     for (mode, revision, stopped) in MODES {
         let mut job = job(mode, stopped);
         job["url"] = format!("http://{address}/mcp").into();
         job["bearer"] = stage.bearer("agent").into();
-        check(&stage, mode, revision, stopped, "http", &run(&python, &job, &[]));
+        job["reader"] = stage.bearer("reader").into();
+        job["reads"] = serde_json::to_value(&reads).unwrap();
+        let seen = run(&python, &job, &[]);
+        check(&stage, mode, revision, stopped, "http", &seen);
+        let answers = seen["reads"].as_object().unwrap();
+        assert_eq!(answers.len(), reads.len(), "{mode}");
+        for (tool, answer) in answers {
+            assert!(answer.as_object().is_some_and(|answer| !answer.is_empty()), "{mode} {tool}: {answer}");
+        }
     }
     assert_eq!(server.terminate().code, Some(0));
 }

@@ -119,8 +119,8 @@ pub struct Extent {
     pub total: Option<u64>,
     /// Whether there is more behind the rows given, whatever `total` says.
     pub more: bool,
-    /// Rows of the cluster's answer that could not be read.
-    pub skipped: u64,
+    /// Rows of the cluster's answer that could not be read; `None` where the rows come from no cluster.
+    pub skipped: Option<u64>,
 }
 
 impl<T> Table<T> {
@@ -137,7 +137,7 @@ impl<T> Table<T> {
         let from = usize::try_from(paging.offset).unwrap_or(usize::MAX).min(rows.len());
         let to = from.saturating_add(usize::try_from(paging.limit).unwrap_or(usize::MAX)).min(rows.len());
         let total = rows.len() as u64;
-        let extent = Extent { total: Some(total), more: (to as u64) < total, skipped: skipped as u64 };
+        let extent = Extent { total: Some(total), more: (to as u64) < total, skipped: Some(skipped as u64) };
         self.window(rows.get(from..to).unwrap_or_default(), extent, paging)
     }
 
@@ -217,7 +217,7 @@ pub fn page_of(rows: Vec<Map<String, Value>>, paging: &Paging) -> HandlerResult 
             }
             row
         });
-    let extent = Extent { total: Some(total), more: offset.saturating_add(limit) < total, skipped: 0 };
+    let extent = Extent { total: Some(total), more: offset.saturating_add(limit) < total, skipped: None };
     assemble(page, extent, paging)
 }
 
@@ -249,7 +249,9 @@ fn assemble(
     out.insert("offset".to_owned(), paging.offset.into());
     out.insert("limit".to_owned(), paging.limit.into());
     out.insert("has_more".to_owned(), (cut || extent.more).into());
-    out.insert("skipped".to_owned(), extent.skipped.into());
+    if let Some(skipped) = extent.skipped {
+        out.insert("skipped".to_owned(), skipped.into());
+    }
     Ok(Value::Object(out))
 }
 

@@ -102,7 +102,7 @@ pub async fn list(ctx: &CallContext, target: &Target, args: ListArgs, paging: &P
         let read = (listing.items.len() + listing.skipped) as u64;
         let more =
             listing.total.map_or(read >= paging.limit, |total| paging.offset.saturating_add(read) < total);
-        let extent = Extent { total: listing.total, more, skipped: listing.skipped as u64 };
+        let extent = Extent { total: listing.total, more, skipped: Some(listing.skipped as u64) };
         return TASKS.window(&listing.items, extent, paging);
     }
     (filter.start, filter.limit) = (0, LOOKED_THROUGH);
@@ -110,7 +110,7 @@ pub async fn list(ctx: &CallContext, target: &Target, args: ListArgs, paging: &P
     tasks.retain(|task| sight.guest_or_none(task.upid.guest().map(Vmid::get)));
     let from = usize::try_from(paging.offset).unwrap_or(usize::MAX).min(tasks.len());
     let to = from.saturating_add(usize::try_from(paging.limit).unwrap_or(usize::MAX)).min(tasks.len());
-    let extent = Extent { total: None, more: to < tasks.len(), skipped: 0 };
+    let extent = Extent { total: None, more: to < tasks.len(), skipped: Some(0) };
     TASKS.window(tasks.get(from..to).unwrap_or_default(), extent, paging)
 }
 
@@ -187,5 +187,9 @@ pub async fn log(ctx: &CallContext, target: &Target, args: TaskArgs, paging: &Pa
     }
     let end = paging.offset.saturating_add(listing.items.len() as u64);
     let more = listing.total.map_or(listing.items.len() as u64 >= paging.limit, |total| end < total);
-    LOG.window(&listing.items, Extent { total: listing.total, more, skipped: listing.skipped as u64 }, paging)
+    LOG.window(
+        &listing.items,
+        Extent { total: listing.total, more, skipped: Some(listing.skipped as u64) },
+        paging,
+    )
 }

@@ -1,7 +1,8 @@
 """Uses the server through the official Python SDK and prints what a client of that SDK saw, as JSON.
 
 The only argument is a JSON object: `mode` (auto, legacy or a revision) and where the server is, either `url` and `bearer`
-or `command` and `args`; `vmid` is a container that takes an upload to `dest`, `stopped` a guest that can be planned away.
+or `command` and `args`; `vmid` is a container that takes an upload to `dest`, `stopped` a guest that can be planned away;
+`reads` are names and arguments of tools to be called with the token `reader`.
 """
 
 import asyncio
@@ -75,12 +76,26 @@ async def use(client, job):
     }
 
 
+async def over_http(job, bearer, work):
+    """Does `work` with a client that holds this token."""
+    headers = {"Authorization": f"Bearer {bearer}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        async with Client(streamable_http_client(job["url"], http_client=http), mode=job["mode"]) as client:
+            return await work(client, job)
+
+
+async def read_all(client, job):
+    """Every read; the SDK holds each answer against the tool's output schema."""
+    await client.list_tools()
+    return {name: await call(client, name, **arguments) for name, arguments in job["reads"]}
+
+
 async def main(job):
     if "url" in job:
-        headers = {"Authorization": f"Bearer {job['bearer']}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-            async with Client(streamable_http_client(job["url"], http_client=http), mode=job["mode"]) as client:
-                return await use(client, job)
+        seen = await over_http(job, job["bearer"], use)
+        if "reads" in job:
+            seen["reads"] = await over_http(job, job["reader"], read_all)
+        return seen
     server = StdioServerParameters(command=job["command"], args=job["args"])
     async with Client(server, mode=job["mode"]) as client:
         return await use(client, job)

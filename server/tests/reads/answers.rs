@@ -27,18 +27,22 @@ async fn mc_07_every_read_answers_what_its_schema_promises() {
     let listed = reader.rpc("tools/list", json!({})).await.json();
     let listed = listed["result"]["tools"].as_array().unwrap();
     let mut called = BTreeSet::new();
-    for (tool, arguments) in every_read(&reader, &agent).await {
+    for (tool, arguments) in every_read(&reader, &agent, ("alpha", 104)).await {
         let answer = reader.call(tool, arguments).await.unwrap_or_else(|refused| panic!("{tool}: {refused}"));
         let described = listed.iter().find(|described| described["name"] == tool).unwrap();
         assert_eq!(described["annotations"]["readOnlyHint"], true, "{tool}");
         let schema = Validator::new(&described["outputSchema"]).unwrap();
         let object = answer.as_object().unwrap();
-        let checked = schema.validate(object).unwrap_or_else(|problem| panic!("{tool}: {problem} in {answer}"));
+        let checked =
+            schema.validate(object).unwrap_or_else(|problem| panic!("{tool}: {problem} in {answer}"));
         // Validation bends text into numbers; an answer must not need that.
         assert_eq!(&checked, object, "{tool}");
         assert!(!object.is_empty(), "{tool}");
         if let Some(items) = object.get("items") {
-            assert!(!items.as_array().unwrap().is_empty() || tool.contains("node_firewall"), "{tool}: {answer}");
+            assert!(
+                !items.as_array().unwrap().is_empty() || tool.contains("node_firewall"),
+                "{tool}: {answer}"
+            );
             assert_eq!((&answer["skipped"], &answer["offset"]), (&0.into(), &0.into()), "{tool}");
         }
         called.insert(tool);
@@ -152,14 +156,23 @@ async fn firewalls_and_ha_rules_are_told_in_their_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoami_tells_what_is_missing_for_which_tool() {
     let mut stage = Stage::new().await;
-    let narrow = Rights { tools: &["*", "start_vm"], guests: &["vmid:100"], actions: &["read"], clusters: &["beta"], ..AGENT };
+    let narrow = Rights {
+        tools: &["*", "start_vm"],
+        guests: &["vmid:100"],
+        actions: &["read"],
+        clusters: &["beta"],
+        ..AGENT
+    };
     stage.token("narrow", narrow);
     let server = stage.serve().await;
     let client = stage.client(server.address, "narrow");
     stage.alpha().clear_requests();
     let who = client.call("whoami", json!({})).await.unwrap();
     assert!(stage.alpha().requests().is_empty());
-    assert_eq!((&who["token"], &who["person"], &who["actor_type"]), (&"narrow".into(), &"robin".into(), &"agent".into()));
+    assert_eq!(
+        (&who["token"], &who["person"], &who["actor_type"]),
+        (&"narrow".into(), &"robin".into(), &"agent".into())
+    );
     assert_eq!(who["clusters"], json!(["beta"]));
     assert_eq!(who["grant"], json!({"guests": ["vmid:100"], "actions": ["read"]}));
     let missing = |name: &str| {

@@ -34,10 +34,16 @@ async fn a_cluster_that_does_not_answer_costs_nothing_but_its_own_answer() {
     let found = reader.call("find_guests", json!({"name": "WEB"})).await.unwrap();
     assert_eq!((&found["total"], &found["items"][0]["name"]), (&1.into(), &"web".into()));
     let unreachable = &found["unreachable"][0];
-    assert_eq!((&unreachable["cluster"], &unreachable["code"]), (&"beta".into(), &"cluster_unreachable".into()));
+    assert_eq!(
+        (&unreachable["cluster"], &unreachable["code"]),
+        (&"beta".into(), &"cluster_unreachable".into())
+    );
     let clusters = reader.call("list_clusters", json!({})).await.unwrap();
     let (alpha, beta) = (&clusters["items"][0], &clusters["items"][1]);
-    assert_eq!((&alpha["reachable"], &alpha["nodes"], &alpha["nodes_online"]), (&true.into(), &3.into(), &2.into()));
+    assert_eq!(
+        (&alpha["reachable"], &alpha["nodes"], &alpha["nodes_online"]),
+        (&true.into(), &3.into(), &2.into())
+    );
     assert!(alpha["version"].as_str().unwrap().starts_with('9'), "{alpha}");
     assert_eq!((&beta["reachable"], &beta["code"]), (&false.into(), &"cluster_unreachable".into()));
     assert_eq!(beta.get("version"), None);

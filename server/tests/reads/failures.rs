@@ -56,7 +56,11 @@ async fn a_node_that_is_not_there_is_told_with_the_names_that_are() {
     let reader = stage.client(server.address, "reader");
     for tool in ["get_node_status", "get_storage", "get_node_firewall_options"] {
         let refused = reader.call(tool, json!({"cluster": "alpha", "node": "PVE1"})).await.unwrap_err();
-        assert_eq!((&refused["code"], &refused["field"]), (&"not_found".into(), &"node".into()), "{tool}: {refused}");
+        assert_eq!(
+            (&refused["code"], &refused["field"]),
+            (&"not_found".into(), &"node".into()),
+            "{tool}: {refused}"
+        );
         let message = refused["message"].as_str().unwrap();
         assert!(message.contains("`PVE1`") && message.contains("pve1, pve2, pve3"), "{message}");
     }
@@ -73,8 +77,16 @@ async fn each_way_an_agent_can_fail_says_what_helps() {
         ("No QEMU guest agent configured", "agent_unavailable", "agent: 1"),
         ("QEMU guest agent is not running", "agent_unavailable", "start qemu-guest-agent"),
         ("VM 100 is not running", "guest_not_running", "start_vm"),
-        ("VM 100 qga command 'guest-network-get-interfaces' failed - got timeout", "agent_unavailable", "try again"),
-        ("Agent error: Command guest-network-get-interfaces has been disabled", "agent_unavailable", "forbid"),
+        (
+            "VM 100 qga command 'guest-network-get-interfaces' failed - got timeout",
+            "agent_unavailable",
+            "try again",
+        ),
+        (
+            "Agent error: Command guest-network-get-interfaces has been disabled",
+            "agent_unavailable",
+            "forbid",
+        ),
         ("something else", "pve_error", "something else"),
     ] {
         stage.alpha().clear_faults();
@@ -126,8 +138,14 @@ async fn odd_rows_do_not_lose_the_list() {
     let vms = reader.call("get_vms", json!({"cluster": "alpha"})).await.unwrap();
     let items = vms["items"].as_array().unwrap();
     assert_eq!((&vms["total"], items.len()), (&3.into(), 3), "{vms}");
-    assert_eq!((&items[0]["mem"], &items[0]["cpu"], &items[0]["template"]), (&134_217_728.into(), &0.25.into(), &false.into()));
-    assert_eq!((&items[1]["tags"], items[1].get("mem"), items[1].get("name")), (&json!(["prod", "web"]), None, None));
+    assert_eq!(
+        (&items[0]["mem"], &items[0]["cpu"], &items[0]["template"]),
+        (&134_217_728.into(), &0.25.into(), &false.into())
+    );
+    assert_eq!(
+        (&items[1]["tags"], items[1].get("mem"), items[1].get("name")),
+        (&json!(["prod", "web"]), None, None)
+    );
     assert_eq!((&items[2]["status"], items[2].get("name")), (&"unknown".into(), None));
 
     let content = json!({"data": [
@@ -140,12 +158,18 @@ async fn odd_rows_do_not_lose_the_list() {
     stage.alpha().inject(Fault::always("GET", path, Action::Raw(content.to_string().into())));
     let isos = json!({"cluster": "alpha", "node": "pve1", "storage": "local"});
     let isos = reader.call("list_isos", isos).await.unwrap();
-    let sizes: Vec<Option<&Value>> = isos["items"].as_array().unwrap().iter().map(|iso| iso.get("size")).collect();
+    let sizes: Vec<Option<&Value>> =
+        isos["items"].as_array().unwrap().iter().map(|iso| iso.get("size")).collect();
     assert_eq!(sizes, [Some(&1_048_576.into()), Some(&2_097_152.into()), None]);
     assert_eq!((&isos["total"], &isos["skipped"]), (&3.into(), &1.into()));
 
-    let storages = json!({"data": [{"storage": "lvm1", "type": "lvm", "content": "images", "enabled": 1, "active": 0}]});
-    stage.alpha().inject(Fault::always("GET", "/nodes/{node}/storage", Action::Raw(storages.to_string().into())));
+    let storages =
+        json!({"data": [{"storage": "lvm1", "type": "lvm", "content": "images", "enabled": 1, "active": 0}]});
+    stage.alpha().inject(Fault::always(
+        "GET",
+        "/nodes/{node}/storage",
+        Action::Raw(storages.to_string().into()),
+    ));
     let storages = reader.call("get_storage", json!({"cluster": "alpha", "node": "pve1"})).await.unwrap();
     assert_eq!((&storages["items"][0]["usable"], storages["items"][0].get("total")), (&false.into(), None));
     server.stop().await;
@@ -213,9 +237,11 @@ async fn a_log_is_read_from_where_one_asks_and_a_missing_one_is_said_to_be_missi
     let last = reader.call("get_task_log", last).await.unwrap();
     assert_eq!((&last["items"][0], &last["has_more"]), (&lines[lines.len() - 1], &false.into()));
     let unknown = "UPID:pve1:0000ABCD:00123456:65A00001:qmstart:100:root@pam:";
-    let refused = reader.call("get_task_log", json!({"cluster": "alpha", "upid": unknown})).await.unwrap_err();
+    let refused =
+        reader.call("get_task_log", json!({"cluster": "alpha", "upid": unknown})).await.unwrap_err();
     assert_eq!(refused["code"], "not_found");
-    let refused = reader.call("get_task_status", json!({"cluster": "alpha", "upid": unknown})).await.unwrap_err();
+    let refused =
+        reader.call("get_task_status", json!({"cluster": "alpha", "upid": unknown})).await.unwrap_err();
     assert_eq!(refused["code"], "not_found");
     server.stop().await;
 }

@@ -75,7 +75,11 @@ async fn what_does_not_fit_is_refused_by_name() {
         let mut arguments = json!({"cluster": "alpha"});
         arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let refused = reader.call("get_vms", arguments).await.unwrap_err();
-        assert_eq!((&refused["code"], &refused["field"]), (&"invalid_argument".into(), &field.into()), "{refused}");
+        assert_eq!(
+            (&refused["code"], &refused["field"]),
+            (&"invalid_argument".into(), &field.into()),
+            "{refused}"
+        );
     }
     let kept = reader.call("get_vms", json!({"cluster": "alpha", "fields": ["vmid", "name"], "limit": 1}));
     assert_eq!(kept.await.unwrap()["items"], json!([{"vmid": 100, "name": "web"}]));

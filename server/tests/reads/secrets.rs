@@ -20,7 +20,8 @@ async fn no_read_carries_what_looks_like_a_credential() {
     let raw = |body: Value| Action::Raw(json!({"data": body}).to_string().into());
     let upid = "UPID:pve1:0000ABCD:00123456:65A00001:qmstart:100:root@pam:";
     let exit = leaky("failed:");
-    let (guest, node) = (json!({"cluster": "alpha", "vmid": 100}), json!({"cluster": "alpha", "node": "pve1"}));
+    let (guest, node) =
+        (json!({"cluster": "alpha", "vmid": 100}), json!({"cluster": "alpha", "node": "pve1"}));
     let ct = json!({"cluster": "alpha", "vmid": 200});
     let storage = json!({"cluster": "alpha", "node": "pve1", "storage": "backup"});
     let task = json!({"cluster": "alpha", "upid": upid});
@@ -48,7 +49,13 @@ async fn no_read_carries_what_looks_like_a_credential() {
             &storage,
             "weekly",
         ),
-        ("/nodes/{node}/tasks/{upid}/log", json!([{"n": 1, "t": leaky("copying")}]), "get_task_log", &task, "copying"),
+        (
+            "/nodes/{node}/tasks/{upid}/log",
+            json!([{"n": 1, "t": leaky("copying")}]),
+            "get_task_log",
+            &task,
+            "copying",
+        ),
         (
             "/nodes/{node}/tasks/{upid}/status",
             json!({"status": "stopped", "exitstatus": exit}),
@@ -56,7 +63,13 @@ async fn no_read_carries_what_looks_like_a_credential() {
             &task,
             "failed",
         ),
-        ("/nodes/{node}/tasks", json!([{"upid": upid, "status": exit, "endtime": 1}]), "list_tasks", &node, "failed"),
+        (
+            "/nodes/{node}/tasks",
+            json!([{"upid": upid, "status": exit, "endtime": 1}]),
+            "list_tasks",
+            &node,
+            "failed",
+        ),
         (
             "/cluster/firewall/rules",
             json!([{"pos": 0, "type": "in", "action": "DROP", "comment": leaky("why")}]),

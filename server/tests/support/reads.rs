@@ -4,12 +4,17 @@ use serde_json::{Value, json};
 
 use super::Client;
 
-/// Every read with arguments it can answer, as a token that may read everything. Plans a change set for the one that needs one,
-/// if `planner` can.
-pub async fn every_read(reader: &Client, planner: &Client) -> Vec<(&'static str, Value)> {
-    let tasks = reader.call("list_tasks", json!({"cluster": "alpha", "node": "pve1", "vmid": 100})).await.unwrap();
+/// Every read with arguments it can answer, as a token that may read everything. Plans the stopped guest `planned`, of its cluster, away for the
+/// read that needs a change set.
+pub async fn every_read(
+    reader: &Client,
+    planner: &Client,
+    planned: (&str, u32),
+) -> Vec<(&'static str, Value)> {
+    let tasks =
+        reader.call("list_tasks", json!({"cluster": "alpha", "node": "pve1", "vmid": 100})).await.unwrap();
     let upid = tasks["items"][0]["upid"].clone();
-    let plan = json!({"cluster": "alpha", "vmid": 104, "op": "destroy_guest"});
+    let plan = json!({"cluster": planned.0, "vmid": planned.1, "op": "destroy_guest"});
     let plan = planner.call("plan_proxmox_destroy", plan).await.unwrap();
     let cluster = || json!({"cluster": "alpha"});
     let node = || json!({"cluster": "alpha", "node": "pve1"});
