@@ -43,7 +43,8 @@ async fn mc_07_every_read_answers_what_its_schema_promises() {
                 !items.as_array().unwrap().is_empty() || tool.contains("node_firewall"),
                 "{tool}: {answer}"
             );
-            assert_eq!((&answer["skipped"], &answer["offset"]), (&0.into(), &0.into()), "{tool}");
+            assert_eq!(answer["offset"], 0, "{tool}");
+            assert!(answer.get("skipped").is_none_or(|skipped| *skipped == 0), "{tool}: {answer}");
         }
         called.insert(tool);
     }
