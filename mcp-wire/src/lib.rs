@@ -15,6 +15,10 @@ pub mod input;
 pub mod jsonrpc;
 pub mod ladder;
 #[cfg(any(feature = "http", feature = "stdio"))]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "over stdio there is one session and no choosing")
+)]
 pub mod legacy;
 pub mod log;
 pub mod method;

@@ -9,11 +9,11 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 /// Streams kept for one session.
-const STREAMS: usize = 32;
+const STREAMS: usize = 8;
 /// Events kept of one stream.
 const EVENTS: usize = 256;
 /// Bytes kept of one stream; the newest event is kept whatever its size.
-const BYTES: usize = 1024 * 1024;
+const BYTES: usize = 256 * 1024;
 /// How long a client that was let go should wait before it comes back, in milliseconds.
 const RETRY: u32 = 500;
 

@@ -242,11 +242,14 @@ impl<A, X> Endpoint<A, X> {
         self.with_sessions(named).unwrap_or(Ok(None))
     }
 
-    /// Answers `GET` and `DELETE`, where there are sessions.
+    /// Answers `GET` and `DELETE`, where there are sessions. The modern era has neither.
     fn without_body<C>(&self, caller: &C, parts: &Parts) -> Option<Response<BoxBody>>
     where
         X: Backing<C>,
     {
+        if is_modern(parts) {
+            return None;
+        }
         self.with_sessions(|stateful, sessions| match parts.method {
             Method::DELETE => Some(session::delete(sessions, stateful, caller, parts)),
             Method::GET => {
@@ -278,10 +281,7 @@ impl<A, X> Endpoint<A, X> {
     where
         X: Backing<C>,
     {
-        let era = match headers::routing(&parts.headers).protocol_version {
-            ladder::Field::One(crate::era::MODERN) => Era::Modern,
-            _ => Era::Legacy(Revision::ASSUMED),
-        };
+        let era = if is_modern(parts) { Era::Modern } else { Era::Legacy(Revision::ASSUMED) };
         match self.session(caller, parts, era, false) {
             Ok(Some(session)) if method == "notifications/cancelled" => {
                 if let Some(id) = params.get("requestId").and_then(crate::RequestId::from_value) {
@@ -444,6 +444,11 @@ impl<A, X> Endpoint<A, X> {
             }
         }
     }
+}
+
+/// Whether a message without `_meta` is of the modern era, by its header.
+fn is_modern(parts: &Parts) -> bool {
+    headers::routing(&parts.headers).protocol_version == ladder::Field::One(crate::era::MODERN)
 }
 
 /// Checks method, `Content-Type` and `Accept`.

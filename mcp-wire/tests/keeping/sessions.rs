@@ -78,6 +78,12 @@ async fn modern_requests_know_no_session() {
     let response = server.send("POST", &headers, &message).await;
     assert_eq!(response.status(), 200);
     assert!(!response.headers().contains_key("mcp-session-id"));
+    let session = server.begin("alice", "2025-11-25", json!({})).await;
+    for method in ["GET", "DELETE"] {
+        let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", MODERN)];
+        assert_eq!(server.send(method, &headers, &Value::Null).await.status(), 405);
+    }
+    assert_eq!(server.within("alice", &session, &legacy(1, "ping", json!({}))).await.status(), 200);
     for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"] {
         let refused = server.modern("alice", &modern(method, json!({"uri": "x"}), json!({}))).await;
         assert_eq!(refused.status(), 404, "{method}");

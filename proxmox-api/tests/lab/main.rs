@@ -5,6 +5,7 @@
 mod agent;
 mod changes;
 mod firewall;
+mod lifecycle;
 mod surface;
 
 use std::time::Duration;
