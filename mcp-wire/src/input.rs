@@ -195,6 +195,8 @@ impl InputRequired {
     /// The same with something to remember until the answers come. It travels through the client sealed: it
     /// cannot be changed there, nor used for another call or by another caller, but it can be read. Needs a
     /// [`StateSeal`](crate::state_seal::StateSeal).
+    ///
+    /// Until it expires it may come back more than once: what must happen once needs a record of its own.
     #[must_use]
     pub fn keep(mut self, state: Value) -> Self {
         self.state = Some(state);

@@ -17,7 +17,7 @@ pub struct Matcher {
     /// HTTP method, or `*` for any.
     pub method: String,
     /// The path below `/api2/json` as a template: `/nodes/{node}/qemu/{vmid}/status/start`. A segment in braces
-    /// matches any one segment; a concrete segment (`/nodes/pve1/qemu/100/config`) only itself.
+    /// matches any one segment (`{volume}` and `{cidr}` at the end the whole rest); a concrete segment (`/nodes/pve1/qemu/100/config`) only itself.
     pub path: String,
 }
 
@@ -98,6 +98,8 @@ impl Matcher {
         loop {
             match (wanted.next(), found.next()) {
                 (None, None) => return true,
+                // These have slashes of their own.
+                (Some("{volume}" | "{cidr}"), Some(_)) if wanted.clone().next().is_none() => return true,
                 (Some(want), Some(have)) if want == have || is_placeholder(want) && !have.is_empty() => {}
                 _ => return false,
             }

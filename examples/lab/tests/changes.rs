@@ -148,6 +148,66 @@ async fn guests_are_made_with_disks_and_addresses() {
 }
 
 #[tokio::test]
+async fn what_a_running_vm_cannot_take_waits_for_its_next_start() {
+    let (_lab, alpha) = lab().await;
+    let path = "/nodes/pve1/qemu/100";
+    call(&alpha, "PUT", &format!("{path}/config"), "cores=3&delete=ostype&name=renamed").await.data();
+    let rows = call(&alpha, "GET", &format!("{path}/pending"), "").await.data();
+    let row = |key: &str| rows.as_array().unwrap().iter().find(|row| row["key"] == key).unwrap().clone();
+    assert_eq!(row("cores"), json!({ "key": "cores", "value": 2, "pending": 3 }));
+    assert_eq!(row("ostype"), json!({ "key": "ostype", "value": "l26", "delete": 1 }));
+    assert_eq!(row("name"), json!({ "key": "name", "value": "renamed" }));
+    let current = call(&alpha, "GET", &format!("{path}/config?current=1"), "").await.data();
+    assert_eq!((&current["cores"], &current["ostype"]), (&json!(2), &json!("l26")));
+    assert_eq!(done(&alpha, "POST", &format!("{path}/config"), "memory=1024").await, "OK");
+    call(&alpha, "PUT", &format!("{path}/config"), "revert=cores").await.data();
+    assert_eq!(done(&alpha, "POST", &format!("{path}/status/reboot"), "").await, "OK");
+    let current = call(&alpha, "GET", &format!("{path}/config?current=1"), "").await.data();
+    assert_eq!(
+        (&current["cores"], &current["memory"], current.get("ostype")),
+        (&json!(2), &json!("1024"), None)
+    );
+    // To disk and back.
+    assert_eq!(done(&alpha, "POST", &format!("{path}/status/suspend"), "todisk=1").await, "OK");
+    let status = call(&alpha, "GET", &format!("{path}/status/current"), "").await.data();
+    assert_eq!((&status["status"], &status["lock"]), (&json!("stopped"), &json!("suspended")));
+    assert_eq!(done(&alpha, "POST", &format!("{path}/status/resume"), "").await, "OK");
+    assert_eq!((alpha.guest_running(100), alpha.guest_option(100, "lock")), (Some(true), None));
+}
+
+#[tokio::test]
+async fn members_of_pools_move_only_when_told() {
+    let (_lab, alpha) = lab().await;
+    let got = call(&alpha, "PUT", "/pools", "poolid=sandbox&vms=100").await;
+    let text = "update pools failed: VM 100 belongs already to pool 'production' and 'allow-move' is not set";
+    assert_eq!(refused(&got), (500, text));
+    call(&alpha, "PUT", "/pools", "poolid=sandbox&vms=100&allow-move=1").await.data();
+    let members = call(&alpha, "GET", "/pools/sandbox?type=qemu", "").await.data()["members"].clone();
+    let vmids: Vec<u64> =
+        members.as_array().unwrap().iter().map(|row| row["vmid"].as_u64().unwrap()).collect();
+    assert_eq!(vmids, [104, 100]);
+    let got = call(&alpha, "DELETE", "/pools?poolid=sandbox", "").await;
+    assert_eq!(got.reason, "delete pool failed: pool 'sandbox' is not empty (contains VM 104)");
+    call(&alpha, "PUT", "/pools", "poolid=sandbox&vms=100,104,201&delete=1").await.data();
+    call(&alpha, "DELETE", "/pools?poolid=sandbox", "").await.data();
+    let got = call(&alpha, "POST", "/pools", "poolid=production").await;
+    assert_eq!(got.reason, "create pool failed: pool 'production' already exists");
+}
+
+#[tokio::test]
+async fn faults_strike_paths_whose_ends_have_slashes() {
+    let (_lab, alpha) = lab().await;
+    let volume = "/nodes/pve1/storage/local/content/iso/virtio-win-0.1.285.iso";
+    let template = "/nodes/{node}/storage/{storage}/content/{volume}";
+    let action = Action::Status { code: 500, reason: "broken".to_owned(), body: String::new() };
+    alpha.inject(Fault::once("DELETE", template, action));
+    assert_eq!(refused(&call(&alpha, "DELETE", volume, "").await), (500, "broken"));
+    assert!(alpha.effects().is_empty());
+    assert_eq!(done(&alpha, "DELETE", volume, "").await, "OK");
+    assert_eq!(alpha.effects(), [("DELETE".to_owned(), volume.to_owned())]);
+}
+
+#[tokio::test]
 async fn a_new_firewall_rule_is_first_and_off_and_positions_move() {
     let (_lab, alpha) = lab().await;
     let rules = "/nodes/pve1/lxc/200/firewall/rules";

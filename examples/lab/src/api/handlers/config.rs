@@ -136,14 +136,15 @@ fn changed(call: &Call<'_>, kind: GuestKind) -> Result<Guest, Refusal> {
         remove(&mut changed, key, call.flag("force"))?;
     }
     for (key, value) in &settings {
+        if kind == GuestKind::Lxc && changed.is_protected() && is_disk_key(kind, key) {
+            let vmid = changed.vmid;
+            return Err(Refusal::die(format!(
+                "can't update CT {vmid} drive '{key}' - protection mode enabled"
+            )));
+        }
         let value = stored(&changed, key, value);
         changed.config.insert((*key).to_owned(), value.clone());
-        let at_once = kind == GuestKind::Lxc
-            || !changed.running
-            || AT_ONCE.contains(key)
-            || key.starts_with("net")
-            || is_disk_key(kind, key);
-        if at_once {
+        if is_at_once(&changed, key) {
             changed.active.insert((*key).to_owned(), value);
         }
     }
@@ -165,6 +166,15 @@ fn is_option(kind: GuestKind, key: &str) -> bool {
                 .is_some_and(|endpoint| crate::api::check::schema_of(&endpoint.parameters, key).is_some()))
 }
 
+/// Whether a change of an option holds at once, and not from the next start on.
+fn is_at_once(guest: &Guest, key: &str) -> bool {
+    guest.kind == GuestKind::Lxc
+        || !guest.running
+        || AT_ONCE.contains(&key)
+        || key.starts_with("net")
+        || is_disk_key(guest.kind, key)
+}
+
 /// Unsets an option; a disk is detached to `unusedN`, and destroyed only when it is unused already or with `force`.
 fn remove(guest: &mut Guest, key: &str, force: bool) -> Result<(), Refusal> {
     let is_disk = is_disk_key(guest.kind, key);
@@ -177,7 +187,9 @@ fn remove(guest: &mut Guest, key: &str, force: bool) -> Result<(), Refusal> {
         let word = if guest.kind == GuestKind::Lxc { "can't remove CT" } else { "can't remove" };
         return Err(Refusal::die(format!("{word} {what} '{key}' - protection mode enabled")));
     }
-    guest.active.remove(key);
+    if is_at_once(guest, key) || key.starts_with("unused") {
+        guest.active.remove(key);
+    }
     if let Some(value) = guest.config.remove(key)
         && is_disk
         && !force
