@@ -113,6 +113,9 @@ pub async fn start_http(args: &ServeArgs, options: Options) -> Result<Running, S
     let address = listener.address();
     let metrics = metrics_listener(args).await?;
     let transfers = start::transfers_for(&live, address, listener.is_tls());
+    if let Some(listener) = &metrics {
+        transfers.listens_on(listener.address().port());
+    }
     let (app, lock) = start_app(args, live.clone(), Some(transfers), options.observer).await?;
     let front = front::Front::new(app.clone(), args, address)?;
     let (stop, stopped) = watch::channel(false);

@@ -134,7 +134,7 @@ async fn ul_30_a_guest_that_is_another_or_protected_refuses_and_one_that_moved_i
     alpha.migrate(VMID, "pve2").unwrap();
     up.assert_unspent(&link).await;
     let pushed = alpha.node("pve2").unwrap().faults().commands();
-    assert!(pushed.iter().any(|words| words[..2] == ["pct", "push"]), "{pushed:?}");
+    assert!(pushed.iter().any(|words| words[..2] == ["pct", "exec"]), "{pushed:?}");
     let link = up.link().await;
     alpha.stop(VMID).unwrap();
     let reply = present(&up, &link).await;
