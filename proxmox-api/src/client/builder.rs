@@ -12,7 +12,11 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::{ApiToken, Client, Endpoint, Inner, breaker::Breaker, lane::Lane};
+use super::{
+    ApiToken, Client, Endpoint, Inner,
+    breaker::Breaker,
+    lane::{Lane, READS},
+};
 use crate::{
     error::Error,
     tls::{Connector, Dial, Trust},
@@ -52,10 +56,6 @@ impl Default for Timeouts {
         }
     }
 }
-
-/// Reads and mutations that are on their way to one cluster at a time, and how many of each may wait.
-pub(super) const READS: (usize, usize) = (64, 256);
-pub(super) const WRITES: (usize, usize) = (16, 64);
 
 /// Collects what a [`Client`] needs.
 #[derive(Debug, Clone, Default)]
@@ -132,7 +132,7 @@ impl ClientBuilder {
         let mut pooled = legacy::Client::builder(TokioExecutor::new());
         // pveproxy closes an idle connection after 5 s; staying below that avoids writing into a closing one.
         pooled.pool_timer(TokioTimer::new()).pool_idle_timeout(Duration::from_secs(3));
-        pooled.pool_max_idle_per_host(READS.0).http1_max_buf_size(64 * 1024);
+        pooled.pool_max_idle_per_host(READS).http1_max_buf_size(64 * 1024);
         let mut single = pooled.clone();
         // A mutation gets a connection of its own. On a pooled one, which the server may close at any time, a lost
         // request could not be told from a lost answer; on a fresh one, failing to connect is the one failure that
@@ -150,8 +150,8 @@ impl ClientBuilder {
             preferred: AtomicUsize::new(0),
             timeouts: self.timeouts,
             date: AtomicU64::new(0),
-            reads_lane: Lane::new(READS.0, READS.1),
-            writes_lane: Lane::new(WRITES.0, WRITES.1),
+            reads_lane: Lane::for_reads(),
+            writes_lane: Lane::for_writes(),
             breaker: Breaker::default(),
         })))
     }

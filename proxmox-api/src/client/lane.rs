@@ -6,6 +6,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::{Effect, Error, ErrorKind};
 
+/// Reads that are on their way to one cluster at a time.
+pub(super) const READS: usize = 64;
+const WAITING_READS: usize = 256;
+const WRITES: usize = 16;
+const WAITING_WRITES: usize = 64;
+
 /// A bounded number of turns with a bounded queue: a cluster that is slow must not gather an unbounded crowd here.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -15,7 +21,15 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(turns: usize, queue: usize) -> Self {
+    pub(super) fn for_reads() -> Self {
+        Self::new(READS, WAITING_READS)
+    }
+
+    pub(super) fn for_writes() -> Self {
+        Self::new(WRITES, WAITING_WRITES)
+    }
+
+    fn new(turns: usize, queue: usize) -> Self {
         Self { turns: Semaphore::new(turns), waiting: AtomicUsize::new(0), queue }
     }
 

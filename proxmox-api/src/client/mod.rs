@@ -104,8 +104,8 @@ impl Client {
             uploads: self.0.uploads.clone(),
             timeouts: self.0.timeouts,
             date: AtomicU64::new(0),
-            reads_lane: Lane::new(builder::READS.0, builder::READS.1),
-            writes_lane: Lane::new(builder::WRITES.0, builder::WRITES.1),
+            reads_lane: Lane::for_reads(),
+            writes_lane: Lane::for_writes(),
             breaker: Breaker::default(),
         }))
     }

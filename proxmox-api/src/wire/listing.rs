@@ -3,7 +3,7 @@ use std::fmt;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::Record;
+use super::{Record, Scan, ScanError};
 
 /// Entries a list may have. The largest clusters have some ten thousand guests; what a hostile answer of many tiny
 /// entries would take in memory is a multiple of its bytes.
@@ -49,6 +49,13 @@ impl<T> Listing<T> {
         raw: &RawValue,
         row: impl FnMut(&Record<'_>) -> Option<T>,
     ) -> Result<Self, serde_json::Error> {
+        // Counted before anything is made of them.
+        let (mut scan, mut entries) = (Scan::new(raw.get()), 0_usize);
+        let counted = scan.array(|scan| {
+            entries += 1;
+            if entries > ENTRIES_CAP { Err(ScanError::Entries) } else { scan.skip().map(drop) }
+        });
+        counted.map_err(serde::de::Error::custom)?;
         let mut json = serde_json::Deserializer::from_str(raw.get());
         json.deserialize_seq(Rows(row))
     }
@@ -84,9 +91,6 @@ impl<'de, T, F: FnMut(&Record<'_>) -> Option<T>> Visitor<'de> for Rows<F> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut list = Listing::default();
         while let Some(raw) = seq.next_element::<&RawValue>()? {
-            if list.items.len() + list.skipped == ENTRIES_CAP {
-                return Err(serde::de::Error::custom(format!("it has more than {ENTRIES_CAP} entries")));
-            }
             match Record::parse(raw).as_ref().and_then(&mut self.0) {
                 Some(item) => list.items.push(item),
                 None => list.skipped += 1,
