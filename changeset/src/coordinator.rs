@@ -29,7 +29,8 @@ use crate::{Actor, ApprovalKind, ChangeSet, ChangeSetId, Fingerprint, Intent, St
 /// What the embedder does next.
 #[derive(Debug)]
 pub enum Effect {
-    /// Look for the task of a request that may have arrived; answer [`Event::Found`] or [`Event::Unavailable`].
+    /// Look for the task of a request that may have arrived; answer [`Event::Found`] or [`Event::Unavailable`]. For an
+    /// operation that has no task, look at the target instead and answer [`Event::Observed`].
     FindTask(Lookup),
     /// The machine is done; tell the caller.
     Finish(Finish),
@@ -91,6 +92,12 @@ pub enum Event {
     Denied(String),
     /// Handles of tasks of the right kind, target and user. Known ones may be among them.
     Found(Vec<String>),
+    /// The operation has no task, and the target was looked at: whether it is exactly as the operation makes it. That it
+    /// is not proves nothing, for the request may still be under way.
+    Observed {
+        /// It is.
+        as_asked: bool,
+    },
     /// The store failed; it may or may not have written.
     PersistFailed(String),
     /// The write is durable.
@@ -223,6 +230,7 @@ pub struct DispatchPermit {
     index: usize,
     step: Step,
     node: String,
+    fingerprint: Fingerprint,
 }
 
 impl DispatchPermit {
@@ -250,6 +258,12 @@ impl DispatchPermit {
         &self.step
     }
 
+    /// The target's facts at plan time, for a condition that the request itself can carry.
+    #[must_use]
+    pub fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
     /// The node named in the durable intent.
     #[must_use]
     pub fn node(&self) -> &str {
@@ -266,6 +280,9 @@ pub enum ApplyRefusal {
     /// The approval is not one this server recorded for exactly this plan.
     #[error("the approval does not fit the plan under the present key: cancel the set and plan again")]
     ApprovalVoid,
+    /// Whoever applied it left before anything was sent.
+    #[error("the caller left before anything was sent: the set stays approved, apply it again")]
+    CallerGone,
     /// The approver's token is gone, or lab mode is off again.
     #[error(
         "the approval by `{approver}` no longer stands: its token was revoked, has expired or lost its rights"
@@ -306,6 +323,15 @@ pub enum ApplyRefusal {
         /// The planner's token name.
         planner: String,
     },
+    /// Another set is being applied to the same target.
+    #[error(
+        "another change set ({}) is being applied to the same target: wait for its end, then apply again",
+        .by.map_or_else(|| "of which nothing more is known".to_owned(), |by| by.to_string())
+    )]
+    TargetBusy {
+        /// The other set.
+        by: Option<ChangeSetId>,
+    },
     /// The intent could not be made durable.
     #[error("the store could not record the intent, so nothing was sent: {0}")]
     StoreFailed(String),
@@ -322,6 +348,7 @@ impl ApplyRefusal {
             Self::AlreadyApplying => "already_applying",
             Self::ApprovalVoid => "approval_void",
             Self::ApproverInvalid { .. } => "approver_invalid",
+            Self::CallerGone => "client_gone",
             Self::Conflict => "conflict",
             Self::Denied(_) => "denied",
             Self::Expired { .. } => "expired",
@@ -329,6 +356,7 @@ impl ApplyRefusal {
             Self::NotApproved { .. } => "not_approved",
             Self::PlannerInvalid { .. } => "planner_invalid",
             Self::StoreFailed(_) => "store_failed",
+            Self::TargetBusy { .. } => "target_busy",
             Self::Unavailable(_) => "unavailable",
         }
     }
@@ -554,6 +582,7 @@ impl Apply {
             index: step,
             step: approved.clone(),
             node: intent.node.clone(),
+            fingerprint: set.plan().fingerprint().clone(),
         };
         self.phase = Phase::Tail(Tail::sending(set, step, intent, self.timing));
         Ok(Effect::Send { step, permit })

@@ -117,6 +117,11 @@ impl Tail {
                 now,
             ),
             (Phase::Finding { lookup, .. }, Event::Found(tasks)) => self.found(&lookup, tasks, now),
+            (Phase::Finding { .. }, Event::Observed { as_asked }) => {
+                let outcome =
+                    if as_asked { StepOutcome::Ok } else { StepOutcome::Unknown(UnknownCause::NotFound) };
+                self.step_ended(outcome, now)
+            }
             (Phase::Finding { lookup, give_up_at, pause }, Event::Unavailable(why)) => {
                 self.unreadable(lookup, give_up_at, pause, why, now)
             }

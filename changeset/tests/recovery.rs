@@ -182,3 +182,16 @@ fn only_what_was_being_applied_is_recovered() {
         assert_eq!((refused.id, refused.state), (set.id(), set.state()));
     }
 }
+
+#[test]
+fn cs_28_without_a_task_the_target_itself_tells_that_it_happened_and_never_that_it_did_not() {
+    for (as_asked, state) in [(true, State::Applied), (false, State::Unknown)] {
+        let (mut store, left) = crashed(draft(1), Crash::AfterIntent);
+        let (mut recover, effect) = begin(&left);
+        assert!(matches!(effect, Effect::FindTask(_)), "{effect:?}");
+        let effect = recover.on(Event::Observed { as_asked }, at(131)).unwrap();
+        let finish = finished(persist(&mut store, &mut recover, effect));
+        assert_eq!(finish.set.state(), state);
+        assert_eq!(finish.problem, None);
+    }
+}

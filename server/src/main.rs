@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Some(Command::Token(command)) => cli::token::run(&command),
         Some(Command::Authz(command)) => cli::authz::run(&command),
         Some(Command::Change(args)) => cli::change::run(&args),
+        Some(Command::State(command)) => cli::state::run(&command),
         Some(Command::Audit(command)) => cli::audit::run(&command),
     }
 }

@@ -25,10 +25,16 @@ pub struct Need {
 }
 
 /// Privileges that are not in the role, with the reason.
-const APART: &[(&str, &str)] = &[(
-    "Datastore.Allocate",
-    "on a storage it also allows to change or remove the storage itself; give it on single storages only, where images shall be deleted",
-)];
+const APART: &[(&str, &str)] = &[
+    (
+        "Datastore.Allocate",
+        "on a storage it also allows to change or remove the storage itself; give it on single storages only, where images shall be deleted",
+    ),
+    (
+        "Sys.Modify",
+        "it is most of a node's administration; give it only where the cluster's or a node's firewall shall be changed",
+    ),
+];
 
 /// What the enabled tools and scopes need on a cluster of this major version, sorted by privilege.
 pub fn needs(major: u32, enabled: impl Fn(&str) -> bool) -> Vec<Need> {

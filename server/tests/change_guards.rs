@@ -90,7 +90,11 @@ async fn cs_16_two_sets_on_one_guest_never_run_at_the_same_time() {
         async move { agent.call("apply_proxmox_change_set", one).await }
     });
     held.struck().await;
-    assert_eq!(code(other.call("apply_proxmox_change_set", named(&two)).await), "already_applying");
+    // Of its own set the caller would have to believe that it is running.
+    let busy = other.call("apply_proxmox_change_set", named(&two)).await.unwrap_err();
+    assert_eq!(busy["code"], "target_busy");
+    assert!(busy["message"].as_str().unwrap().contains(one["change_set_id"].as_str().unwrap()), "{busy}");
+    assert_eq!(code(set.apply(&one).await), "already_applying");
     held.release();
     assert_eq!(first.await.unwrap().unwrap()["state"], "applied");
     assert_eq!(code(other.call("apply_proxmox_change_set", named(&two)).await), "denied");

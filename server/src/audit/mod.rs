@@ -14,11 +14,15 @@
 pub mod chain;
 pub mod checkpoint;
 mod file;
+mod history;
 pub mod record;
 pub mod redact;
+mod unfinished;
 pub mod writer;
 
 pub use chain::{BadRecord, Head, Summary, VerifyError, verify, verify_files};
+pub use history::history;
 pub use record::{Decision, Event, Record};
 pub use redact::{Redaction, Redactor};
+pub use unfinished::unfinished;
 pub use writer::{Audit, AuditConfig, AuditError, OpenError, Seq};

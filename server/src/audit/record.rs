@@ -101,6 +101,10 @@ events! {
     ChangePreviewMismatch = "change.preview_mismatch",
     /// A waiver or lab mode lifted a guest's protection.
     ProtectionLifted = "protection.lifted",
+    /// The change-set store was found to be older than this trail.
+    StateRollback = "state.rollback",
+    /// A person accepted a store that was restored from an older copy.
+    StateRollbackAcknowledged = "state.rollback_acknowledged",
     /// The change-set store refuses writes.
     StorePoisoned = "store.poisoned",
 }

@@ -5,17 +5,69 @@ use authz::{Tier, ToolRule};
 use super::open_object;
 use super::schema::schema_of;
 use super::spec::{Addresses, CREATES, DESTROYS, GuestKinds, READ, ROUTINE, ToolSpec};
+use crate::changes::op;
 use crate::tools::{changes, parsed};
 
-const fn scope(name: &'static str) -> ToolRule {
-    ToolRule { name, tier: Tier::Destructive, interrupts: true, writes_guest: true, wildcard: false }
+const fn scope(name: &'static str, tier: Tier) -> ToolRule {
+    ToolRule { name, tier, interrupts: true, writes_guest: true, wildcard: false }
 }
 
-/// Authorization-only scopes: a token holds them to plan the operation of that name, no tool is called so.
-pub static SCOPES: &[ToolRule] = &[scope("delete_vm"), scope("delete_container")];
+/// Authorization-only scopes: a token holds them to plan the operation of that name, no tool is called so. All but the last are
+/// refused on a protected guest.
+pub static SCOPES: &[ToolRule] = &[
+    scope("delete_vm", Tier::Destructive),
+    scope("delete_container", Tier::Destructive),
+    scope("delete_snapshot", Tier::Destructive),
+    scope("rollback_snapshot", Tier::Destructive),
+    scope("delete_backup", Tier::Destructive),
+    scope("restore_backup", Tier::Destructive),
+    scope("restore_backup_new_vmid", Tier::Low),
+    scope("migrate", Tier::Low),
+    scope("update_vm_config", Tier::Low),
+    scope("update_container_config", Tier::Low),
+    ToolRule {
+        name: "delete_iso",
+        tier: Tier::Destructive,
+        interrupts: false,
+        writes_guest: false,
+        wildcard: false,
+    },
+];
 
-/// The operations that a change set's steps can hold, by the names that waivers use.
-pub static OPERATIONS: &[&str] = &[crate::changes::DESTROY_GUEST];
+/// The operations that a change set can be about, by the names that waivers use.
+pub static OPERATIONS: &[&str] = &[
+    op::DESTROY_GUEST,
+    op::DELETE_SNAPSHOT,
+    op::ROLLBACK_SNAPSHOT,
+    op::DELETE_BACKUP,
+    op::DELETE_ISO,
+    op::RESTORE_BACKUP,
+    op::RESTORE_NEW_VMID,
+    op::MIGRATE,
+    op::UPDATE_VM_CONFIG,
+    op::UPDATE_CONTAINER_CONFIG,
+    "firewall_rule_create",
+    "firewall_rule_update",
+    "firewall_rule_delete",
+    "firewall_rule_move",
+    "firewall_options_update",
+    "firewall_alias_create",
+    "firewall_alias_update",
+    "firewall_alias_delete",
+    "firewall_ipset_create",
+    "firewall_ipset_delete",
+    "firewall_ipset_entry_create",
+    "firewall_ipset_entry_update",
+    "firewall_ipset_entry_delete",
+    "firewall_group_create",
+    "firewall_group_delete",
+    "ha_rule_create",
+    "ha_rule_update",
+    "ha_rule_delete",
+];
+
+/// The scope of changing a guest's firewall, which a protected guest refuses; the cluster's and a node's have no guest to protect.
+pub static FIREWALL_OF_GUEST: ToolRule = scope("plan_firewall_change", Tier::Low);
 
 fn set_output() -> serde_json::Value {
     open_object(&[
@@ -46,29 +98,175 @@ fn list_output() -> serde_json::Value {
     ])
 }
 
+const PLANS: ToolRule = ToolRule {
+    name: "plan_proxmox_destroy",
+    tier: Tier::Low,
+    interrupts: false,
+    writes_guest: false,
+    wildcard: false,
+};
+
+/// What `plan_proxmox_destroy` is for an image, which belongs to no guest: it addresses the cluster.
+pub(super) static PLAN_ISO: ToolSpec = ToolSpec {
+    rule: PLANS,
+    title: "Plan deleting an image",
+    description: "Plans deleting an ISO image.",
+    addresses: Addresses::Cluster,
+    hints: CREATES,
+    privileges: &["Datastore.Audit"],
+    input: schema_of::<changes::PlanDestroyArgs>,
+    output: set_output,
+    approver_only: false,
+    needs_transfers: false,
+    handler: |ctx, permit, target, args| {
+        Box::pin(async move { changes::plan_destroy(&ctx, permit, &target, parsed(args)?).await })
+    },
+};
+
+/// What `plan_firewall_change` is for a guest's firewall: it addresses the guest.
+pub(super) static PLAN_GUEST_FIREWALL: ToolSpec = ToolSpec {
+    rule: ToolRule { name: "plan_firewall_change", ..PLANS },
+    title: "Plan a change of a guest's firewall",
+    description: "Plans one change of a guest's firewall.",
+    addresses: Addresses::Guest(GuestKinds::Any),
+    hints: CREATES,
+    privileges: &["VM.Audit"],
+    input: schema_of::<changes::PlanFirewallArgs>,
+    output: set_output,
+    approver_only: false,
+    needs_transfers: false,
+    handler: |ctx, permit, target, args| {
+        Box::pin(async move { changes::plan_firewall(&ctx, permit, &target, parsed(args)?).await })
+    },
+};
+
 pub(super) static TOOLS: &[ToolSpec] = &[
     ToolSpec {
+        rule: ToolRule { name: "plan_firewall_change", ..PLANS },
+        title: "Plan a firewall change",
+        description: "Plans one change of the firewall of the cluster, a node or a guest and changes nothing: rules by position \
+                      (bound to the list as it is), options, aliases, IP sets and their entries, security groups. Answers like \
+                      plan_proxmox_destroy, with the entry before and after, and a warning when administrators could be locked \
+                      out. Approve with approve_firewall_change, apply with apply_firewall_change. Cluster and node need a token \
+                      whose grant holds every guest; a protected guest is refused without a waiver.",
+        addresses: Addresses::Cluster,
+        hints: CREATES,
+        privileges: &["Sys.Audit", "VM.Audit"],
+        input: schema_of::<changes::PlanFirewallArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, target, args| {
+            Box::pin(async move { changes::plan_firewall(&ctx, permit, &target, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule { name: "plan_ha_rule_change", ..PLANS },
+        title: "Plan a change of an HA rule",
+        description: "Plans making, changing or deleting a rule about where guests under HA may run, and changes nothing. Answers \
+                      like plan_proxmox_destroy, with the rule before and after. Needs a token whose grant holds every guest. \
+                      Refused: a guest that is protected, without an operator's waiver; a cluster before PVE 9, which has no rules.",
+        addresses: Addresses::Cluster,
+        hints: CREATES,
+        privileges: &["Sys.Audit", "VM.Audit"],
+        input: schema_of::<changes::PlanHaArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, target, args| {
+            Box::pin(async move { changes::plan_ha_rule(&ctx, permit, &target, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule { name: "approve_firewall_change", ..PLANS },
+        title: "Approve a firewall change",
+        description: "Another name of approve_proxmox_change_set.",
+        addresses: Addresses::ChangeSet,
+        hints: ROUTINE,
+        privileges: &["VM.Audit"],
+        input: schema_of::<changes::ApproveArgs>,
+        output: set_output,
+        approver_only: true,
+        needs_transfers: false,
+        handler: |ctx, permit, _target, args| {
+            Box::pin(async move { changes::approve(&ctx, permit, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
         rule: ToolRule {
-            name: "plan_proxmox_destroy",
-            tier: Tier::Low,
+            name: "apply_firewall_change",
+            tier: Tier::Destructive,
             interrupts: false,
             writes_guest: false,
             wildcard: false,
         },
-        title: "Plan a destructive change",
-        description: "Plans a destructive operation on one guest and changes nothing: answers with a preview made from live facts and \
-                      the digest an approver must approve. `op` is `destroy_guest`; the token also needs the scope `delete_vm` or \
-                      `delete_container` and the action `destructive`. Refused: a running guest, a guest with a lock, a protected \
-                      guest without an operator's waiver, a second plan for the same guest while one is pending.",
+        title: "Apply a firewall change",
+        description: "Another name of apply_proxmox_change_set.",
+        addresses: Addresses::ChangeSet,
+        hints: DESTROYS,
+        privileges: &["Sys.Modify", "VM.Config.Network", "VM.Audit", "Sys.Audit"],
+        input: schema_of::<changes::SetArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, _target, args| {
+            Box::pin(async move { changes::apply(&ctx, permit, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: PLANS,
+        title: "Plan a governed change",
+        description: "Plans one operation on one guest and changes nothing: answers with a preview made from live facts and the \
+                      digest an approver must approve. The token also needs the scope of the operation: `delete_vm` or \
+                      `delete_container` for destroy_guest, else the scope named like `op`. Needs `snapname`: delete_snapshot, \
+                      rollback_snapshot. `volid`: delete_backup, restore_backup (over this guest), delete_iso (no `vmid`). \
+                      `target_node`: migrate. `set` or `delete`: update_vm_config, update_container_config. Refused: what could \
+                      never be applied (a running guest that must be stopped, a lock, another guest's archive), a protected guest \
+                      without an operator's waiver, a second plan for the same guest while one is pending.",
         addresses: Addresses::Guest(GuestKinds::Any),
         hints: CREATES,
-        privileges: &["VM.Audit", "Sys.Audit"],
+        privileges: &["VM.Audit", "Sys.Audit", "Datastore.Audit"],
         input: schema_of::<changes::PlanDestroyArgs>,
         output: set_output,
         approver_only: false,
         needs_transfers: false,
         handler: |ctx, permit, target, args| {
             Box::pin(async move { changes::plan_destroy(&ctx, permit, &target, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule { name: "plan_restore_new_vmid", ..PLANS },
+        title: "Plan a restore to a new number",
+        description: "Plans making a new guest `newid` from a backup of guest `vmid`, which stays as it is. Answers like \
+                      plan_proxmox_destroy. The token also needs the scope `restore_backup_new_vmid`, and a grant of `*` or a \
+                      `vmid:` range that holds `newid`. Refused: a number in use, another guest's archive, a protected guest \
+                      without a waiver for `restore_new_vmid`.",
+        addresses: Addresses::Guest(GuestKinds::Any),
+        hints: CREATES,
+        privileges: &["VM.Audit", "Sys.Audit", "Datastore.Audit"],
+        input: schema_of::<changes::RestoreNewArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, target, args| {
+            Box::pin(async move { changes::plan_restore_new(&ctx, permit, &target, parsed(args)?).await })
+        },
+    },
+    ToolSpec {
+        rule: ToolRule { name: "plan_undo", ..PLANS },
+        title: "Plan taking a change back",
+        description: "Plans the reverse of an applied change set, as a change set of its own that is approved like any other: the \
+                      old values after a configuration change, the safety snapshot after a rollback, the way back after a \
+                      migration. Needs the scope of the reverse operation. Refused for what cannot be taken back.",
+        addresses: Addresses::ChangeSet,
+        hints: CREATES,
+        privileges: &["VM.Audit", "Sys.Audit"],
+        input: schema_of::<changes::UndoArgs>,
+        output: set_output,
+        approver_only: false,
+        needs_transfers: false,
+        handler: |ctx, permit, _target, args| {
+            Box::pin(async move { changes::plan_undo(&ctx, permit, parsed(args)?).await })
         },
     },
     ToolSpec {
@@ -198,7 +396,15 @@ pub(super) static TOOLS: &[ToolSpec] = &[
                       following.",
         addresses: Addresses::ChangeSet,
         hints: DESTROYS,
-        privileges: &["VM.Allocate", "VM.Audit", "Sys.Audit"],
+        privileges: &[
+            "VM.Allocate",
+            "VM.Audit",
+            "VM.Snapshot",
+            "VM.Backup",
+            "VM.Migrate",
+            "Datastore.AllocateSpace",
+            "Sys.Audit",
+        ],
         input: schema_of::<changes::SetArgs>,
         output: set_output,
         approver_only: false,

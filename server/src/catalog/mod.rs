@@ -46,7 +46,7 @@ static AREAS: &[(&str, &[ToolSpec])] = &[
 ];
 
 /// Names that a token may hold although no tool has them: each unlocks one operation of a change set.
-pub use changes::{OPERATIONS, SCOPES};
+pub use changes::{FIREWALL_OF_GUEST, OPERATIONS, SCOPES};
 
 /// Every tool, in listing order.
 pub fn all() -> impl Iterator<Item = &'static ToolSpec> {
@@ -89,6 +89,16 @@ impl Entry {
             && !arguments.contains_key("vmid")
         {
             return &transfers::LINK_OUTCOME;
+        }
+        if self.spec.name() == changes::PLAN_ISO.name()
+            && arguments.get("op").and_then(Value::as_str) == Some(crate::changes::op::DELETE_ISO)
+        {
+            return &changes::PLAN_ISO;
+        }
+        if self.spec.name() == changes::PLAN_GUEST_FIREWALL.name()
+            && arguments.get("scope").and_then(Value::as_str) == Some("guest")
+        {
+            return &changes::PLAN_GUEST_FIREWALL;
         }
         self.spec
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use changeset::Fingerprint;
-use proxmox_api::{Error, Field, GuestConfig, GuestKind, NodeName, TaskFilter};
+use changeset::{Fingerprint, Step};
+use proxmox_api::{Error, Field, GuestConfig, GuestKind, NodeName, ResourceKind, TaskFilter, Vmid, Volid};
 
+use super::{facts, guest_config, op, wall};
 use crate::config::Cluster;
 use crate::resolve::{Freshness, Guest, Resolver};
 
@@ -82,10 +83,87 @@ pub async fn of(
         ("tags".to_owned(), tags),
         ("pool".to_owned(), pool),
         ("config_digest".to_owned(), digest),
+        ("config".to_owned(), guest_config::digest(config)),
         ("disks".to_owned(), disks(config)),
         ("hardware".to_owned(), hardware_identity(guest.at.kind, config)),
         (LAST_LIFE_TASK.to_owned(), last),
     ]))
+}
+
+/// Fields that say how the guest is, not which one it is. An operation that does not touch the guest itself does not mind them.
+const CONDITION: &[&str] = &["status", "config_digest", "config", "disks"];
+
+/// What must not have moved for these steps to be the ones that were approved: the guest, and whatever else they act on.
+///
+/// # Errors
+/// Something could not be read.
+pub async fn for_steps(
+    resolver: &Resolver,
+    cluster: &Arc<Cluster>,
+    guest: &Guest,
+    config: &GuestConfig,
+    steps: &[Step],
+) -> Result<Fingerprint, Error> {
+    let mut all = of(resolver, cluster, guest, config).await?;
+    let Some(step) = op::subject(steps) else { return Ok(all) };
+    if matches!(step.op.as_str(), op::DELETE_BACKUP | op::RESTORE_NEW_VMID) || wall::is_firewall(&step.op) {
+        all.fields.retain(|field, _| !CONDITION.contains(&field.as_str()));
+    }
+    let param = |name: &str| step.params.get(name).map(String::as_str).unwrap_or_default();
+    let mut also = |field: &str, value: String| {
+        all.fields.insert(field.to_owned(), value);
+    };
+    match step.op.as_str() {
+        op::DELETE_SNAPSHOT | op::ROLLBACK_SNAPSHOT => {
+            let snapshots = cluster.client.snapshots(&guest.at).await?.items;
+            let found = snapshots.iter().find(|snapshot| snapshot.name == param("snapname"));
+            also("snapshot", found.map_or_else(|| "gone".to_owned(), facts::snapshot_identity));
+        }
+        op::DELETE_BACKUP | op::RESTORE_BACKUP | op::RESTORE_NEW_VMID => {
+            let node = param("node").parse().unwrap_or_else(|_| guest.at.node.clone());
+            also("archive", volume_now(cluster, &node, param("volid")).await?);
+            if let Ok(newid) = param("newid").parse::<Vmid>() {
+                let taken = is_taken(resolver, cluster, newid).await?;
+                also("newid", if taken { "taken" } else { "free" }.to_owned());
+            }
+        }
+        op::MIGRATE => {
+            let online = match param("target").parse() {
+                Ok(target) => is_online(resolver, cluster, &target).await?,
+                Err(_) => false,
+            };
+            also("target_node", if online { "online" } else { "not online" }.to_owned());
+        }
+        _ => {}
+    }
+    Ok(all)
+}
+
+/// A volume as it is now: `gone` where its storage does not list it.
+pub(super) async fn volume_now(cluster: &Cluster, node: &NodeName, volid: &str) -> Result<String, Error> {
+    let Ok(volid) = volid.parse::<Volid>() else { return Ok("gone".to_owned()) };
+    let found = facts::on_node(cluster, node, &volid).await?;
+    Ok(found.map_or_else(|| "gone".to_owned(), |item| facts::volume_identity(&item)))
+}
+
+/// Whether a guest has this number.
+pub(super) async fn is_taken(resolver: &Resolver, cluster: &Arc<Cluster>, vmid: Vmid) -> Result<bool, Error> {
+    let rows = resolver.resources(cluster, Freshness::Now).await?;
+    Ok(rows.iter().any(|row| row.vmid == Some(vmid)))
+}
+
+/// Whether the cluster has this node and it is online.
+pub(super) async fn is_online(
+    resolver: &Resolver,
+    cluster: &Arc<Cluster>,
+    node: &NodeName,
+) -> Result<bool, Error> {
+    let rows = resolver.resources(cluster, Freshness::Now).await?;
+    Ok(rows.iter().any(|row| {
+        row.kind == ResourceKind::Node
+            && row.node.as_ref() == Some(node)
+            && row.status.as_deref() == Some("online")
+    }))
 }
 
 /// The guest's disks as text, in the order of their keys.

@@ -1,13 +1,21 @@
 //! Change sets in the server: the coordinator's effects on real clusters, and the service that tools and the command line use.
 
+mod decide;
 mod dispatch;
+mod facts;
 pub mod fingerprint;
+pub mod guest_config;
+mod ha_rule;
+pub mod op;
+mod place;
 mod plan;
 mod preview;
 mod recovery;
+mod rollback;
 mod runner;
 mod store;
 mod view;
+mod wall;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,19 +25,43 @@ use std::time::Duration;
 use changeset::store::Filter;
 use changeset::{ApprovalKey, ChangeSet, ChangeSetId, StoreError, Timing};
 use jiff::Timestamp;
-use tokio::sync::OwnedMutexGuard;
 
-pub use plan::{DESTROY_GUEST, PlanRefusal, PlanRequest};
-pub(crate) use runner::approval_facts;
+pub(crate) use decide::{approval_facts, tier};
+pub use ha_rule::{CREATE as HA_CREATE, DELETE as HA_DELETE, HaChange, UPDATE as HA_UPDATE};
+pub use op::DESTROY_GUEST;
+pub(crate) use place::{NEEDS_ALL_GUESTS, may_approve};
+pub use plan::{GuestOp, PlanRefusal, Planner};
+pub use rollback::{History, Seen, older_than_trail};
 pub use runner::{Applier, ApplyEnd, Point};
 pub use store::{StoreClosed, StoreThread};
 pub use view::view;
+pub use wall::{Object, Verb, WallChange};
+
+/// The window of the limit on destructive requests.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Told of every point an apply passes. For crash harnesses; the program passes none.
 pub type Observer = Arc<dyn Fn(Point) + Send + Sync>;
 
-/// One lock for each target that is being acted on, by cluster and key.
-type TargetLocks = HashMap<(String, String), Arc<tokio::sync::Mutex<()>>>;
+/// The set that acts on each target now, by cluster and key.
+type Holders = Arc<Mutex<HashMap<(String, String), ChangeSetId>>>;
+
+/// The right to act on one target; given back when dropped.
+#[derive(Debug)]
+pub struct TargetLock {
+    holders: Holders,
+    target: (String, String),
+}
+
+impl Drop for TargetLock {
+    fn drop(&mut self) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.target);
+    }
+}
+
+/// Another set acts on the target, or this very one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy(pub Option<ChangeSetId>);
 
 /// Change sets: the store's thread, the key approvals are signed with, and one lock a target.
 #[derive(Clone)]
@@ -37,10 +69,11 @@ pub struct Changes {
     store: StoreThread,
     key: ApprovalKey,
     timing: Timing,
-    locks: Arc<Mutex<TargetLocks>>,
-    dispatches: Arc<Mutex<HashMap<String, VecDeque<Duration>>>>,
+    holders: Holders,
+    dispatches: Arc<Mutex<HashMap<String, VecDeque<Timestamp>>>>,
     observer: Option<Observer>,
     flags: Arc<str>,
+    frozen: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Changes {
@@ -58,6 +91,9 @@ pub enum ChangesError {
     /// The server is stopping.
     #[error(transparent)]
     Closed(#[from] StoreClosed),
+    /// The state is an older copy.
+    #[error("{0}")]
+    Frozen(Arc<str>),
 }
 
 impl Changes {
@@ -67,10 +103,11 @@ impl Changes {
             store,
             key,
             timing,
-            locks: Arc::default(),
+            holders: Arc::default(),
             dispatches: Arc::default(),
             observer,
             flags: "".into(),
+            frozen: None,
         }
     }
 
@@ -79,6 +116,17 @@ impl Changes {
     pub fn with_flags(mut self, flags: &str) -> Self {
         self.flags = flags.into();
         self
+    }
+
+    /// Refuses every plan, move and apply for this reason, until a person has settled it.
+    #[must_use]
+    pub fn frozen(mut self, why: Option<String>) -> Self {
+        self.frozen = why.map(Into::into);
+        self
+    }
+
+    fn thawed(&self) -> Result<(), ChangesError> {
+        self.frozen.clone().map_or(Ok(()), |why| Err(ChangesError::Frozen(why)))
     }
 
     /// The command line with which a person on this host approves a set.
@@ -126,6 +174,7 @@ impl Changes {
         E: Send + 'static,
         F: FnOnce(&ChangeSet, &ApprovalKey, Timestamp) -> Result<ChangeSet, E> + Send + 'static,
     {
+        self.thawed()?;
         let key = self.key.clone();
         Ok(self
             .store
@@ -152,28 +201,57 @@ impl Changes {
 
     /// Why the store takes no writes; `None` while it does.
     pub async fn poisoned(&self) -> Option<String> {
+        if let Some(why) = &self.frozen {
+            return Some(why.to_string());
+        }
         match self.store.with(|store| store.poisoned().map(str::to_owned)).await {
             Ok(reason) => reason,
             Err(closed) => Some(closed.to_string()),
         }
     }
 
-    /// Takes one of the destructive requests that a cluster may be sent within an hour, at monotonic time `now`. A runaway
-    /// agent with a willing approver is slowed down to a pace at which somebody notices.
+    /// Reads from the store how many destructive requests each cluster has been sent within the last hour, so that a restart
+    /// forgets none of them. A set that was applied within the hour was approved at most [`changeset::APPROVED_TTL`] before,
+    /// and planned at most [`changeset::PLANNED_TTL`] before that.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn count_recent(&self, now: Timestamp) -> Result<(), ChangesError> {
+        let window = HOUR + changeset::APPROVED_TTL + changeset::PLANNED_TTL;
+        let since = now.checked_sub(window).unwrap_or(Timestamp::MIN);
+        let mut sent: Vec<(String, Timestamp)> = self
+            .list(Filter { created_since: Some(since), ..Filter::default() })
+            .await?
+            .iter()
+            .filter(|set| set.plan().tier_destructive())
+            .filter_map(|set| {
+                let first = set.records().first()?.intent.as_ref()?;
+                Some((set.plan().target().cluster.clone(), first.at))
+            })
+            .collect();
+        sent.sort_by_key(|(_, at)| *at);
+        let mut dispatches = self.dispatches.lock().unwrap_or_else(PoisonError::into_inner);
+        for (cluster, at) in sent {
+            dispatches.entry(cluster).or_default().push_back(at);
+        }
+        Ok(())
+    }
+
+    /// Takes one of the destructive requests that a cluster may be sent within an hour, at `now`. A runaway agent with a willing
+    /// approver is slowed down to a pace at which somebody notices.
     ///
     /// # Errors
     /// How long until the next one is free.
-    fn take_turn(&self, cluster: &str, per_hour: u64, now: Duration) -> Result<(), Duration> {
-        const HOUR: Duration = Duration::from_secs(3600);
+    fn take_turn(&self, cluster: &str, per_hour: u64, now: Timestamp) -> Result<(), Duration> {
         let mut dispatches = self.dispatches.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = dispatches.entry(cluster.to_owned()).or_default();
-        while recent.front().is_some_and(|at| now.saturating_sub(*at) >= HOUR) {
+        // A time ahead of a clock that was set back counts until the clock has passed it.
+        let age = |at: &Timestamp| Duration::try_from(now.duration_since(*at)).unwrap_or_default();
+        while recent.front().is_some_and(|at| age(at) >= HOUR) {
             recent.pop_front();
         }
         match recent.front() {
-            Some(oldest) if recent.len() as u64 >= per_hour => {
-                Err(HOUR.saturating_sub(now.saturating_sub(*oldest)))
-            }
+            Some(oldest) if recent.len() as u64 >= per_hour => Err(HOUR.saturating_sub(age(oldest))),
             _ => {
                 recent.push_back(now);
                 Ok(())
@@ -182,7 +260,7 @@ impl Changes {
     }
 
     /// Gives back a turn that was taken at `taken`: nothing was sent.
-    fn give_back_turn(&self, cluster: &str, taken: Duration) {
+    fn give_back_turn(&self, cluster: &str, taken: Timestamp) {
         let mut dispatches = self.dispatches.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(recent) = dispatches.get_mut(cluster)
             && let Some(at) = recent.iter().position(|at| *at == taken)
@@ -191,12 +269,15 @@ impl Changes {
         }
     }
 
-    /// The lock on one target, if nobody holds it: two sets never act on one guest at once.
-    fn try_lock(&self, cluster: &str, key: &str) -> Option<OwnedMutexGuard<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        // A lock that nobody holds or waits for is forgotten, so that the map stays as small as the work at hand.
-        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        locks.entry((cluster.to_owned(), key.to_owned())).or_default().clone().try_lock_owned().ok()
+    /// The right to act on one target, if nobody has it: two sets never act on one guest at once.
+    fn try_lock(&self, cluster: &str, key: &str, by: ChangeSetId) -> Result<TargetLock, Busy> {
+        let target = (cluster.to_owned(), key.to_owned());
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(holder) = holders.get(&target) {
+            return Err(Busy(Some(*holder)));
+        }
+        holders.insert(target.clone(), by);
+        Ok(TargetLock { holders: self.holders.clone(), target })
     }
 
     fn passed(&self, point: Point) {

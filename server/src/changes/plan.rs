@@ -1,32 +1,113 @@
 //! Planning: refuse what could never be applied, look at everything, write down what would happen.
 
+mod prepare;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use authz::Permit;
 use changeset::store::{AdmissionRefusal, Inserted};
-use changeset::{Actor, ChangeSet, ChangeSetId, Plan, PlanDraft, Step, Target};
+use changeset::{Actor, ChangeSet, ChangeSetId, Fingerprint, Plan, PlanDraft, Preview, Step, Target};
+use proxmox_api::{NodeName, SnapName, StorageId, Vmid, Volid};
 
-use super::preview::{self, DestroyOptions, Extras};
-use super::runner::{op_scope, record};
-use super::{Changes, ChangesError, fingerprint};
+pub(super) use self::prepare::Prepared;
+use super::guest_config::Change;
+use super::runner::record;
+use super::wall::WallChange;
+use super::{Changes, ChangesError, fingerprint, op, preview};
 use crate::app::App;
 use crate::audit::Event;
 use crate::config::{Cluster, Snapshot};
 use crate::resolve::Guest;
 
-/// The one destructive operation on a whole guest.
-pub const DESTROY_GUEST: &str = "destroy_guest";
+/// What is to be done to one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuestOp {
+    /// Destroy it and its disks.
+    Destroy {
+        /// Also leave backup jobs, replication and HA.
+        purge: bool,
+        /// Also destroy disks of its number that its configuration does not name.
+        destroy_unreferenced_disks: bool,
+    },
+    /// Delete one snapshot.
+    DeleteSnapshot {
+        /// Its name.
+        snapname: SnapName,
+    },
+    /// Go back to a snapshot.
+    Rollback {
+        /// Its name.
+        snapname: SnapName,
+        /// Start the guest afterwards.
+        start: bool,
+        /// Take a snapshot first, where the storage can.
+        safety: bool,
+    },
+    /// Delete one backup.
+    DeleteBackup {
+        /// The archive.
+        volid: Volid,
+    },
+    /// Replace the guest by one of its backups.
+    Restore {
+        /// The archive.
+        volid: Volid,
+        /// Where its disks go; where they were when absent.
+        storage: Option<StorageId>,
+    },
+    /// Make another guest from one of its backups.
+    RestoreNew {
+        /// The archive.
+        volid: Volid,
+        /// The new guest's number.
+        newid: Vmid,
+        /// Where its disks go; where they were when absent.
+        storage: Option<StorageId>,
+    },
+    /// Move it to another node.
+    Migrate {
+        /// Where to.
+        target: NodeName,
+        /// Let a running virtual machine run on.
+        online: bool,
+        /// Also copy local disks of a running virtual machine.
+        with_local_disks: bool,
+    },
+    /// Change its firewall.
+    Firewall(WallChange),
+    /// Change its configuration.
+    UpdateConfig {
+        /// What changes.
+        change: Change,
+        /// Take a snapshot first, where the storage can.
+        safety: bool,
+    },
+}
 
-/// A plan to destroy one guest.
-#[derive(Debug)]
-pub struct PlanRequest {
-    /// Who plans.
-    pub planner: Actor,
-    /// Also leave backup jobs, replication and HA.
-    pub purge: bool,
-    /// Also destroy disks of this number that the configuration does not name.
-    pub destroy_unreferenced_disks: bool,
-    /// The planner's key for the same request again.
+impl GuestOp {
+    /// The operation's name on this kind of guest: what waivers name.
+    pub fn name(&self, kind: authz::GuestKind) -> &'static str {
+        match self {
+            Self::Destroy { .. } => op::DESTROY_GUEST,
+            Self::DeleteSnapshot { .. } => op::DELETE_SNAPSHOT,
+            Self::Rollback { .. } => op::ROLLBACK_SNAPSHOT,
+            Self::DeleteBackup { .. } => op::DELETE_BACKUP,
+            Self::Restore { .. } => op::RESTORE_BACKUP,
+            Self::RestoreNew { .. } => op::RESTORE_NEW_VMID,
+            Self::Migrate { .. } => op::MIGRATE,
+            Self::UpdateConfig { .. } => op::update_config(kind),
+            Self::Firewall(change) => change.op(),
+        }
+    }
+}
+
+/// Who plans, and how they call it.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    /// As the store records them.
+    pub actor: Actor,
+    /// Their key for the same request again.
     pub idempotency_key: Option<String>,
     /// Joins the audit records.
     pub request_id: String,
@@ -77,73 +158,79 @@ impl PlanRefusal {
     }
 }
 
+/// Everything of a plan but its name, planner and time.
+pub(super) struct Draft {
+    pub target: Target,
+    pub destructive: bool,
+    pub protected: bool,
+    pub steps: Vec<Step>,
+    pub fingerprint: Fingerprint,
+    pub preview: Preview,
+}
+
 impl Changes {
-    /// Plans destroying `guest`. `permit` is the decision for the operation itself, not for the planning tool.
+    /// Plans `what` on `guest`. `permit` is the decision for the operation itself, not for the planning tool.
     ///
     /// # Errors
     /// See [`PlanRefusal`]; nothing was stored.
-    pub async fn plan_destroy(
+    pub async fn plan_on_guest(
         &self,
         app: &Arc<App>,
         snapshot: &Snapshot,
-        cluster: &Arc<Cluster>,
-        guest: &Guest,
+        (cluster, guest): (&Arc<Cluster>, &Guest),
         permit: Permit,
-        request: PlanRequest,
+        what: &GuestOp,
+        planner: Planner,
     ) -> Result<ChangeSet, PlanRefusal> {
         let config =
             guest.config.as_ref().ok_or_else(|| impossible("the guest's configuration could not be read"))?;
-        if guest.running() {
-            return Err(impossible("the guest is running; stop it first, then plan again"));
-        }
-        if let Some(lock) = config.lock() {
-            return Err(impossible(&format!(
-                "the guest is locked ({lock}); wait for the task that holds it"
-            )));
-        }
-        if config.protection().value() == Some(&true) {
+        // Two configurations without a digest would look the same.
+        if config.digest.is_none() {
             return Err(impossible(
-                "PVE's own protection flag is set on the guest; PVE refuses to destroy it until an administrator clears it",
+                "the cluster gave the guest's configuration without a digest, so nobody could tell whether it changes",
             ));
         }
-        let extras = extras(cluster, guest).await?;
-        let options = DestroyOptions {
-            purge: request.purge,
-            destroy_unreferenced_disks: request.destroy_unreferenced_disks,
-        };
-        if let (Some(ha), false) = (&extras.ha, request.purge) {
-            return Err(impossible(&format!(
-                "the guest is managed by HA ({ha}); plan with `purge` to take it out of HA as well"
-            )));
-        }
-        let preview = preview::destroy(cluster, guest, config, &extras, options, &permit, snapshot.lab_mode);
-        let fingerprint = fingerprint::of(&app.resolver, cluster, guest, config).await?;
-        let mut entropy = [0_u8; 16];
-        getrandom::fill(&mut entropy).map_err(|_| PlanRefusal::Entropy)?;
-        let kind = guest.facts.kind.as_str();
-        let flag = |on: bool| if on { "1" } else { "0" };
-        let step = Step::new(
-            DESTROY_GUEST,
-            [
-                ("kind", kind),
-                ("vmid", &guest.vmid().to_string()),
-                ("purge", flag(options.purge)),
-                ("destroy-unreferenced-disks", flag(options.destroy_unreferenced_disks)),
-            ],
-            format!("destroy {kind} guest {}", guest.vmid()),
-        );
-        let plan = Plan::new(PlanDraft {
-            id: ChangeSetId::from_entropy(entropy),
-            planner: request.planner,
+        let id = fresh_id()?;
+        let prepared = prepare::guest(app, cluster, guest, config, what, id).await?;
+        let mut fingerprint =
+            fingerprint::for_steps(&app.resolver, cluster, guest, config, &prepared.steps).await?;
+        let walls = super::wall::of_guest(cluster, guest, &prepared.steps).await.map_err(impossible)?;
+        fingerprint.fields.extend(walls);
+        let preview = preview::guest(cluster, guest, config, &permit, snapshot.lab_mode, &prepared);
+        let Prepared { steps, .. } = prepared;
+        let draft = Draft {
             target: Target::new(&*cluster.name, format!("guest/{}", guest.vmid()), guest.label()),
-            tier_destructive: true,
-            target_protected: permit.lift().is_some(),
-            steps: vec![step],
+            destructive: op::is_destructive(what.name(guest.facts.kind)),
+            protected: permit.lift().is_some(),
+            steps,
             fingerprint,
             preview,
+        };
+        self.store_plan(app, snapshot, id, draft, planner).await
+    }
+
+    /// Stores a plan and puts it on record.
+    pub(super) async fn store_plan(
+        &self,
+        app: &Arc<App>,
+        snapshot: &Snapshot,
+        id: ChangeSetId,
+        draft: Draft,
+        planner: Planner,
+    ) -> Result<ChangeSet, PlanRefusal> {
+        self.thawed()?;
+        let plan = Plan::new(PlanDraft {
+            id,
+            planner: planner.actor,
+            target: draft.target,
+            tier_destructive: draft.destructive,
+            target_protected: draft.protected,
+            steps: draft.steps,
+            fingerprint: draft.fingerprint,
+            preview: draft.preview,
             policy_version: snapshot.policy_version.clone(),
             lab_mode: snapshot.lab_mode,
-            idempotency_key: request.idempotency_key,
+            idempotency_key: planner.idempotency_key,
             created: app.clock.now(),
         })?;
         let set = ChangeSet::create(plan, &self.key);
@@ -154,11 +241,6 @@ impl Changes {
             pending_total: count(limits.pending_changes),
         };
         let stored = set.clone();
-        // The record comes first: a plan that nobody can trace back must not exist.
-        let audit = record(&set, Event::ChangePlan, &set.plan().planner().token, &request.request_id)
-            .allowed()
-            .detail("state", set.state().to_string());
-        app.audit.append_durable(audit).await.map_err(|_| PlanRefusal::Audit)?;
         match self
             .store
             .with(move |store| store.insert(&stored, &limits))
@@ -166,45 +248,48 @@ impl Changes {
             .map_err(ChangesError::from)?
             .map_err(ChangesError::from)?
         {
-            Inserted::Stored => Ok(set),
-            Inserted::Existing(existing) => Ok(*existing),
-            Inserted::Refused(refusal) => Err(refusal.into()),
+            Inserted::Stored => {}
+            // A refusal and a repeat make no plan, so no record may say that one was made.
+            Inserted::Existing(existing) => return Ok(*existing),
+            Inserted::Refused(refusal) => return Err(refusal.into()),
         }
-    }
-
-    /// The scope that unlocks destroying a guest of this kind.
-    pub fn destroy_scope(kind: authz::GuestKind) -> Option<&'static authz::ToolRule> {
-        op_scope(DESTROY_GUEST, kind.as_str())
+        // The call's attempt is on record already. This record says that a plan came of it, and nobody hears of the plan before.
+        let audit = record(&set, Event::ChangePlan, &set.plan().planner().token, &planner.request_id)
+            .allowed()
+            .detail("state", set.state().to_string());
+        if app.audit.append_durable(audit).await.is_err() {
+            let by = set.plan().planner().clone();
+            let withdrawn = set.cancel(&by, "the audit log could not be written", app.clock.now());
+            if let Ok(withdrawn) = withdrawn {
+                let expected = set.version();
+                // If this fails too, the plan lapses by itself; applying needs the audit anyway.
+                let _ = self.store.with(move |store| store.replace_if(&withdrawn, expected)).await;
+            }
+            return Err(PlanRefusal::Audit);
+        }
+        Ok(set)
     }
 }
 
-async fn extras(cluster: &Cluster, guest: &Guest) -> Result<Extras, proxmox_api::Error> {
-    let listed = cluster.client.snapshots(&guest.at).await?;
-    let mut snapshots: Vec<(String, Option<jiff::Timestamp>)> = listed
-        .items
-        .iter()
-        .map(|snapshot| {
-            let at = snapshot
-                .snaptime
-                .and_then(|at| i64::try_from(at).ok())
-                .and_then(|at| jiff::Timestamp::from_second(at).ok());
-            (snapshot.name.clone(), at)
-        })
-        .collect();
-    snapshots.sort_by_key(|(_, at)| *at);
-    let ha = cluster
-        .client
-        .ha_resources()
-        .await?
-        .items
-        .into_iter()
-        .find(|resource| resource.vmid == guest.at.vmid && resource.state.as_deref() != Some("ignored"))
-        .map(|resource| {
-            format!("{}, {}", resource.sid, resource.state.as_deref().unwrap_or("state unknown"))
-        });
-    Ok(Extras { snapshots, ha })
+/// A name that nobody can guess.
+pub(super) fn fresh_id() -> Result<ChangeSetId, PlanRefusal> {
+    let mut entropy = [0_u8; 16];
+    getrandom::fill(&mut entropy).map_err(|_| PlanRefusal::Entropy)?;
+    Ok(ChangeSetId::from_entropy(entropy))
 }
 
-fn impossible(why: &str) -> PlanRefusal {
-    PlanRefusal::Impossible(why.to_owned())
+/// The name of a set's safety snapshot.
+pub(super) fn safety_snapshot(id: ChangeSetId) -> String {
+    let id = id.to_string();
+    let random: String = id.chars().skip(3).take(12).collect();
+    format!("pxw_{random}")
+}
+
+/// Fingerprint fields that a safety snapshot moves.
+pub(super) fn moved_by_snapshot() -> BTreeSet<&'static str> {
+    BTreeSet::from(["config_digest"])
+}
+
+pub(super) fn impossible(why: impl Into<String>) -> PlanRefusal {
+    PlanRefusal::Impossible(why.into())
 }

@@ -7,86 +7,89 @@ use changeset::Preview;
 use proxmox_api::{Field, GuestConfig};
 
 use super::fingerprint::disks;
+use super::plan::Prepared;
 use crate::config::Cluster;
 use crate::resolve::Guest;
 
-/// Facts of a preview that cost requests of their own.
-#[derive(Debug, Clone)]
-pub(super) struct Extras {
-    /// Snapshots, oldest first: name and time of creation.
-    pub snapshots: Vec<(String, Option<jiff::Timestamp>)>,
-    /// The guest's HA resource, as PVE names it, with its state.
-    pub ha: Option<String>,
+/// Gathers lines and the same facts by name.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lines: Vec<String>,
+    facts: BTreeMap<String, String>,
 }
 
-/// Options of destroying a guest that an approver must see.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DestroyOptions {
-    /// Also remove the guest from backup jobs, replication and HA.
-    pub purge: bool,
-    /// Also remove disks of this number that the configuration does not name.
-    pub destroy_unreferenced_disks: bool,
+impl Lines {
+    /// One line; a name that comes again is numbered.
+    pub(super) fn say(&mut self, name: &str, label: &str, value: impl Into<String>) {
+        let value = value.into();
+        self.lines.push(format!("{label:<20}{value}"));
+        let mut key = name.to_owned();
+        let mut n = 1;
+        while self.facts.contains_key(&key) {
+            n += 1;
+            key = format!("{name}.{n}");
+        }
+        self.facts.insert(key, value);
+    }
+
+    /// The preview, with facts that no line shows.
+    pub(super) fn finish(mut self, hidden: BTreeMap<String, String>) -> Preview {
+        self.facts.extend(hidden);
+        Preview::new(self.lines.join("\n"), self.facts)
+    }
 }
 
-/// The preview of destroying one guest.
-pub(super) fn destroy(
+/// The preview of an operation on one guest.
+pub(super) fn guest(
     cluster: &Cluster,
     guest: &Guest,
     config: &GuestConfig,
-    extras: &Extras,
-    options: DestroyOptions,
     permit: &Permit,
     lab_mode: bool,
+    prepared: &Prepared,
 ) -> Preview {
-    let kind = match guest.at.kind {
-        proxmox_api::GuestKind::Qemu => "QEMU virtual machine",
-        proxmox_api::GuestKind::Lxc => "LXC container",
-    };
-    let mut facts = BTreeMap::new();
-    let mut lines = Vec::new();
-    let mut say = |name: &str, label: &str, value: String| {
-        lines.push(format!("{label:<20}{value}"));
-        facts.insert(name.to_owned(), value);
-    };
-    say(
-        "operation",
-        "Operation",
-        format!("destroy {kind} {} and every disk it names; this cannot be undone", guest.vmid()),
-    );
-    say("cluster", "Cluster", cluster.name.clone());
-    say("vmid", "VMID", guest.vmid().to_string());
-    say("name", "Name", guest.facts.name.as_deref().map_or_else(|| "(none)".to_owned(), Preview::quote));
-    say("node", "Node", guest.node().to_owned());
-    say("status", "Status", guest.status.clone());
-    say("tags", "Tags", tags(config));
-    say("pool", "Pool", pool(guest));
-    say("disks", "Disks", or_none(Preview::quote(&disks(config)).trim_matches('"').to_owned()));
-    say("snapshots", "Snapshots", snapshots(&extras.snapshots));
-    say("ha", "HA", extras.ha.clone().unwrap_or_else(|| "not managed".to_owned()));
-    say(
-        "purge",
-        "Purge",
-        if options.purge { "yes: also leaves backup jobs, replication and HA" } else { "no" }.to_owned(),
-    );
-    say(
-        "unreferenced_disks",
-        "Unreferenced disks",
-        if options.destroy_unreferenced_disks { "destroyed too" } else { "kept" }.to_owned(),
-    );
-    say("backups", "Backups", "kept: PVE removes none with the guest".to_owned());
-    if let Some(lift) = permit.lift() {
-        say("protection", "Protection", format!("PROTECTED, lifted: {}", Preview::quote(&lift.to_string())));
-    } else {
-        say("protection", "Protection", "not protected".to_owned());
+    let mut lines = Lines::default();
+    lines.say("operation", "Operation", prepared.operation.clone());
+    lines.say("cluster", "Cluster", cluster.name.clone());
+    lines.say("vmid", "VMID", guest.vmid().to_string());
+    let name = guest.facts.name.as_deref().map_or_else(|| "(none)".to_owned(), Preview::quote);
+    lines.say("name", "Name", name);
+    lines.say("node", "Node", guest.node().to_owned());
+    lines.say("status", "Status", guest.status.clone());
+    lines.say("tags", "Tags", tags(config));
+    lines.say("pool", "Pool", pool(guest));
+    lines.say("disks", "Disks", or_none(Preview::quote(&disks(config)).trim_matches('"').to_owned()));
+    for (name, label, value) in &prepared.lines {
+        lines.say(name, label, value.clone());
     }
+    if prepared.steps.len() > 1 {
+        for (number, step) in (1..).zip(&prepared.steps) {
+            lines.say("step", &format!("Step {number}"), step.summary.clone());
+        }
+    }
+    match permit.lift() {
+        Some(lift) => {
+            lines.say(
+                "protection",
+                "Protection",
+                format!("PROTECTED, lifted: {}", Preview::quote(&lift.to_string())),
+            );
+        }
+        None => lines.say("protection", "Protection", "not protected"),
+    }
+    lab(&mut lines, lab_mode);
+    lines.finish(prepared.hidden.clone())
+}
+
+/// The line that stamps a preview made under lab mode.
+pub(super) fn lab(lines: &mut Lines, lab_mode: bool) {
     if lab_mode {
-        say(
+        lines.say(
             "lab_mode",
             "Lab mode",
-            "on: a protected guest's plan needs no second person on this server".to_owned(),
+            "on: a protected guest's plan needs no second person on this server",
         );
     }
-    Preview::new(lines.join("\n"), facts)
 }
 
 fn or_none(text: String) -> String {
@@ -107,10 +110,4 @@ fn pool(guest: &Guest) -> String {
         authz::Known::Known(None) => "(none)".to_owned(),
         authz::Known::Unreadable => "(unreadable)".to_owned(),
     }
-}
-
-fn snapshots(snapshots: &[(String, Option<jiff::Timestamp>)]) -> String {
-    let Some((newest, at)) = snapshots.last() else { return "(none)".to_owned() };
-    let at = at.map_or_else(|| "at an unknown time".to_owned(), |at| at.to_string());
-    format!("{}, newest {} of {at}; destroyed with the guest", snapshots.len(), Preview::quote(newest))
 }

@@ -20,7 +20,7 @@ impl Changes {
             let (changes, app_of_task) = (self.clone(), app.clone());
             // Here and not in the task, so that no apply on the same guest can come before it.
             let target = set.plan().target();
-            let lock = self.try_lock(&target.cluster, &target.key);
+            let lock = self.try_lock(&target.cluster, &target.key, set.id()).ok();
             app.tracker.spawn(async move {
                 let id = set.id();
                 let end = changes.recover(&app_of_task, set, lock).await;

@@ -5,20 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use authz::Tier;
 use changeset::{Actor, Apply, ApplyRefusal, ChangeSet, Effect, Event, Finish, Mark, OutOfOrder, Recover};
 use jiff::Timestamp;
 use proxmox_api::Vmid;
-use tokio::sync::OwnedMutexGuard;
 
+use super::decide::decide;
 use super::dispatch::{find, follow, send, watermark};
-use super::plan::DESTROY_GUEST;
-use super::{Changes, fingerprint};
+use super::{Busy, Changes};
 use crate::app::App;
 use crate::audit::{Event as AuditEvent, Record};
-use crate::catalog;
-use crate::config::{Cluster, Snapshot};
-use crate::resolve::{Freshness, ResolveError};
+use crate::stack::Trail;
 
 /// The points an apply passes, in order. Whatever happens between two of them, at most one request is ever sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +83,8 @@ pub struct Applier {
     pub actor: Actor,
     /// Joins the records of this apply.
     pub request_id: String,
+    /// Knows whether the caller is still there.
+    pub trail: Trail,
 }
 
 enum Machine {
@@ -101,15 +99,33 @@ impl Machine {
             Machine::Recover(recover) => recover.on(event, now),
         }
     }
+
+    /// Whether whoever asked for this has left. Nobody asks for a recovery.
+    fn caller_is_gone(&self) -> bool {
+        match self {
+            Machine::Apply(_, applier) => applier.trail.facts().caller_gone,
+            Machine::Recover(_) => false,
+        }
+    }
+}
+
+/// Whether no step of the set has so much as an intent.
+fn is_untouched(set: &ChangeSet) -> bool {
+    set.state() == changeset::State::Approved
 }
 
 impl Changes {
     /// Applies `set`, which was loaded to show it to the caller. Runs to its end once something may have been sent, so it must be
     /// driven in a task of its own, not in a caller's.
     pub async fn apply(&self, app: &Arc<App>, set: ChangeSet, applier: Applier) -> ApplyEnd {
+        if let Err(frozen) = self.thawed() {
+            return ApplyEnd::Refused(ApplyRefusal::StoreFailed(frozen.to_string()));
+        }
         let target = set.plan().target().clone();
-        let Some(_lock) = self.try_lock(&target.cluster, &target.key) else {
-            return ApplyEnd::Refused(ApplyRefusal::AlreadyApplying);
+        let _lock = match self.try_lock(&target.cluster, &target.key, set.id()) {
+            Ok(lock) => lock,
+            Err(Busy(Some(by))) if by == set.id() => return ApplyEnd::Refused(ApplyRefusal::AlreadyApplying),
+            Err(Busy(by)) => return ApplyEnd::Refused(ApplyRefusal::TargetBusy { by }),
         };
         // Read again under the lock: whoever held it before may have ended the set.
         let set = match self.load(set.id(), app.clock.now()).await {
@@ -119,7 +135,7 @@ impl Changes {
         };
         let turn = if set.state() == changeset::State::Approved && set.plan().tier_destructive() {
             let per_hour = app.live.load().policy.limits.destructive_applies_per_hour;
-            let now = app.clock.monotonic();
+            let now = app.clock.now();
             if let Err(wait) = self.take_turn(&target.cluster, per_hour, now) {
                 return ApplyEnd::Limited(wait);
             }
@@ -141,7 +157,7 @@ impl Changes {
         &self,
         app: &Arc<App>,
         set: ChangeSet,
-        _lock: Option<OwnedMutexGuard<()>>,
+        _lock: Option<super::TargetLock>,
     ) -> ApplyEnd {
         match Recover::begin(set.clone(), self.timing, app.clock.now()) {
             Ok((machine, effect)) => self.drive(app, set, Machine::Recover(Box::new(machine)), effect).await,
@@ -173,6 +189,12 @@ impl Changes {
                     self.passed(Point::Watermarked);
                     event
                 }
+                // Nothing was sent for this set yet, and nobody waits for it any more (CS-31).
+                Effect::Persist { mark: Mark::Intent, .. }
+                    if is_untouched(&set) && machine.caller_is_gone() =>
+                {
+                    return ApplyEnd::Refused(ApplyRefusal::CallerGone);
+                }
                 Effect::Persist { set: next, expected_version, mark } => {
                     self.persist(app, &machine, *next, expected_version, mark).await
                 }
@@ -186,7 +208,7 @@ impl Changes {
                     self.passed(Point::TaskEnded);
                     Event::Task(end)
                 }
-                Effect::FindTask(lookup) => find(app, &lookup).await,
+                Effect::FindTask(lookup) => find(app, &set, &lookup).await,
             };
             effect = match machine.on(event, app.clock.now()) {
                 Ok(effect) => effect,
@@ -219,7 +241,7 @@ impl Changes {
         }
         if mark == Mark::End {
             // Before the store: recovery does not look at a set that has ended, so nobody would write it later.
-            record_outcome(app, &set, None).await;
+            record_outcome(app, &set, None, machine.caller_is_gone()).await;
         }
         let stored = self
             .store
@@ -251,7 +273,7 @@ impl Changes {
         let set = finish.set;
         if let Some(problem) = &finish.problem {
             tracing::error!(change_set = %set.id(), %problem, "the end of a change set is not stored; recovery looks at it at the next start");
-            record_outcome(app, &set, Some(problem)).await;
+            record_outcome(app, &set, Some(problem), false).await;
         }
         if let Some(cluster) = app.live.load().cluster(Some(&set.plan().target().cluster)) {
             app.resolver.forget(cluster).await;
@@ -261,7 +283,7 @@ impl Changes {
 }
 
 /// Records how a set ended, and what of it could not be stored.
-async fn record_outcome(app: &App, set: &ChangeSet, problem: Option<&str>) {
+async fn record_outcome(app: &App, set: &ChangeSet, problem: Option<&str>, client_gone: bool) {
     let token = set.applied_by().map(|actor| actor.token.clone()).unwrap_or_default();
     let ok = set.state() == changeset::State::Applied;
     let mut outcome = record(set, AuditEvent::ChangeOutcome, &token, "")
@@ -272,6 +294,9 @@ async fn record_outcome(app: &App, set: &ChangeSet, problem: Option<&str>) {
     }
     if let Some(problem) = problem {
         outcome = outcome.detail("problem", problem);
+    }
+    if client_gone {
+        outcome = outcome.detail("client_gone", true);
     }
     if let Err(error) = app.audit.append_durable(outcome).await {
         tracing::error!(change_set = %set.id(), %error, "the outcome of a change set could not be audited");
@@ -304,122 +329,4 @@ pub(super) fn record(set: &ChangeSet, event: AuditEvent, token: &str, request_id
 /// The guest a set acts on.
 pub(super) fn vmid_of(set: &ChangeSet) -> Option<Vmid> {
     set.plan().target().key.strip_prefix("guest/")?.parse().ok()
-}
-
-/// Authorization, protection and facts, all as of now and under the configuration in force now.
-async fn decide(app: &App, set: &ChangeSet, applier: &Actor) -> Event {
-    let snapshot = app.live.load();
-    let now = app.clock.now();
-    let plan = set.plan();
-    let denied = |why: &str| Event::Denied(why.to_owned());
-    let Some(principal) = snapshot.tokens.principal(&applier.token) else {
-        return denied("the applying token is gone");
-    };
-    let Some(cluster) = snapshot.cluster(Some(&plan.target().cluster)) else {
-        return denied("the cluster of this change set is no longer configured");
-    };
-    let Some(vmid) = vmid_of(set) else { return denied("the change set names no guest") };
-    let Some(rule) = plan.steps().first().and_then(|step| op_scope(&step.op, step.params.get("kind")?))
-    else {
-        return denied("the change set holds an operation this server does not know");
-    };
-    let admitted = match authz::admit(&principal, rule, Some(&cluster.name), now) {
-        Ok(admitted) => admitted,
-        Err(denial) => return Event::Denied(denial.public_message().to_owned()),
-    };
-    let guest = match app.resolver.guest(cluster, vmid.get(), Freshness::Now, &principal).await {
-        Ok(guest) => guest,
-        Err(ResolveError::Absent) => {
-            return Event::Denied(authz::Denial::guest_unknown().public_message().to_owned());
-        }
-        Err(ResolveError::Ambiguous) => {
-            return Event::Unavailable("the cluster contradicts itself about where the guest is".to_owned());
-        }
-        Err(ResolveError::Cluster(error)) => return Event::Unavailable(error.to_string()),
-    };
-    let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
-    let op = plan_op(set);
-    let decided =
-        authz::decide(admitted, &guest.facts, op, principal.name(), &cluster.protection, &overrides, now);
-    let permit = match decided {
-        Ok(permit) => permit,
-        Err(denial) => return Event::Denied(denial.public_message().to_owned()),
-    };
-    // The preview said whether the guest is protected, and who approves depends on it.
-    if permit.lift().is_some() != plan.target_protected() {
-        return denied("the guest's protection is not what it was when this was planned; plan again");
-    }
-    let Some(config) = guest.config.clone() else {
-        return Event::Unavailable("the guest's configuration is unreadable".to_owned());
-    };
-    let fingerprint = match fingerprint::of(&app.resolver, cluster, &guest, &config).await {
-        Ok(fingerprint) => fingerprint,
-        Err(error) => return Event::Unavailable(error.to_string()),
-    };
-    Event::Decided {
-        fingerprint,
-        planner_valid: planner_valid(&snapshot, set, rule, cluster, &guest.facts, now),
-        approver_valid: approver_valid(&snapshot, set, &guest.facts, now),
-    }
-}
-
-/// The operation that waivers name: the one of the first step, which decides what the set is.
-fn plan_op(set: &ChangeSet) -> &str {
-    set.plan().steps().first().map_or("", |step| step.op.as_str())
-}
-
-/// Whether the planner could plan this now: token, scopes, grant, and a waiver where one is needed. So a waiver must cover the
-/// planner and whoever applies.
-fn planner_valid(
-    snapshot: &Snapshot,
-    set: &ChangeSet,
-    rule: &authz::ToolRule,
-    cluster: &Cluster,
-    facts: &authz::GuestFacts,
-    now: Timestamp,
-) -> bool {
-    let name = &set.plan().planner().token;
-    let overrides = authz::Overrides { waivers: &snapshot.waivers, lab_mode: snapshot.lab_mode };
-    snapshot
-        .tokens
-        .principal(name)
-        .and_then(|planner| authz::admit(&planner, rule, Some(&cluster.name), now).ok())
-        .is_some_and(|admitted| {
-            authz::decide(admitted, facts, plan_op(set), name, &cluster.protection, &overrides, now).is_ok()
-        })
-}
-
-fn approver_valid(snapshot: &Snapshot, set: &ChangeSet, facts: &authz::GuestFacts, now: Timestamp) -> bool {
-    let Some(approval) = set.approval() else { return false };
-    match approval.kind() {
-        changeset::ApprovalKind::LabMode => snapshot.lab_mode,
-        changeset::ApprovalKind::SecondPerson => {
-            snapshot.tokens.principal(&approval.by().token).is_some_and(|approver| {
-                authz::decide_approval(&approver, &approval_facts(set, facts), now).is_ok()
-            })
-        }
-    }
-}
-
-/// What authorization needs to know about a set to judge an approver.
-pub(crate) fn approval_facts<'a>(
-    set: &'a ChangeSet,
-    facts: &'a authz::GuestFacts,
-) -> authz::ApprovalFacts<'a> {
-    let planner = set.plan().planner();
-    authz::ApprovalFacts {
-        planner_name: &planner.token,
-        planner_person: &planner.person,
-        tier: if set.plan().tier_destructive() { Tier::Destructive } else { Tier::Low },
-        facts,
-    }
-}
-
-/// The authorization-only scope of an operation on a kind of guest.
-pub(super) fn op_scope(op: &str, kind: &str) -> Option<&'static authz::ToolRule> {
-    match (op, kind) {
-        (DESTROY_GUEST, "qemu") => catalog::rule("delete_vm"),
-        (DESTROY_GUEST, "lxc") => catalog::rule("delete_container"),
-        _ => None,
-    }
 }

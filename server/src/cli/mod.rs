@@ -10,6 +10,7 @@ pub mod log;
 mod output;
 pub mod role;
 pub mod start;
+pub mod state;
 pub mod token;
 
 use clap::{Parser, Subcommand};
@@ -55,6 +56,9 @@ pub enum Command {
     Authz(authz::AuthzCommand),
     /// See, approve, reject, cancel and resolve change sets.
     Change(Box<change::ChangeArgs>),
+    /// Look at the change-set store.
+    #[command(subcommand)]
+    State(state::StateCommand),
     /// Look at the audit trail.
     #[command(subcommand)]
     Audit(audit::AuditCommand),

@@ -7,9 +7,9 @@ use changeset::store::sqlite::SqliteStore;
 use changeset::{ApprovalKey, Timing};
 
 use crate::app::{App, Tracker};
-use crate::audit::{Audit, AuditConfig, Event, Record, Redactor};
+use crate::audit::{self, Audit, AuditConfig, Event, Record, Redactor};
 use crate::catalog::Catalog;
-use crate::changes::{Changes, ChangesError, Observer, StoreThread};
+use crate::changes::{Changes, ChangesError, Observer, StoreThread, older_than_trail};
 use crate::cli::ServeArgs;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Live, Problem, Sources};
@@ -123,6 +123,11 @@ pub async fn start_app(
     observer: Option<Observer>,
 ) -> Result<(Arc<App>, StateLock), StartError> {
     let (app, lock) = open_app(args, live, transfers, observer).await?;
+    let cut_off = audit::unfinished(&args.audit_file())
+        .map_err(|error| StartError::Internal(anyhow::anyhow!("{}: {error}", args.audit_file().display())))?;
+    for record in cut_off {
+        app.audit.append_durable(record).await?;
+    }
     let recovering = app.changes.recover_all(&app).await?;
     if recovering > 0 {
         tracing::warn!(
@@ -160,13 +165,20 @@ pub async fn open_app(
         clock.clone(),
     )?;
     let store = SqliteStore::open(args.state_db())?;
+    let history = audit::history(&args.audit_file())
+        .map_err(|error| StartError::Internal(anyhow::anyhow!("{}: {error}", args.audit_file().display())))?;
+    let older = older_than_trail(&store, &history)?;
+    if let Some(why) = &older {
+        tracing::error!("{why}");
+        audit.append_durable(Record::new(Event::StateRollback).reason(why.clone())).await?;
+    }
     let snapshot = live.load();
     let limits = &snapshot.policy.limits;
     let timing = Timing { settle: limits.recovery_settle(), give_up: limits.recovery_give_up() };
     let key = ApprovalKey::new(*keys.approval.expose());
     let store = StoreThread::start(store)
         .map_err(|error| anyhow::anyhow!("no thread for the state store: {error}"))?;
-    let changes = Changes::new(store, key, timing, observer).with_flags(&args.change_flags());
+    let changes = Changes::new(store, key, timing, observer).with_flags(&args.change_flags()).frozen(older);
     let catalog = Arc::new(Catalog::new(transfers.is_some())?);
     let app = Arc::new(App {
         live,
@@ -188,6 +200,7 @@ pub async fn open_app(
         .detail("version", env!("CARGO_PKG_VERSION"))
         .detail("keys_made", keys.made.join(","));
     app.audit.append_durable(record).await?;
+    app.changes.count_recent(app.clock.now()).await?;
     if keys.made.contains(&Keys::APPROVAL_FILE) && app.changes.any().await? {
         tracing::warn!("the approval key was lost and a new one made: approvals that were open are void");
     }

@@ -91,6 +91,8 @@ pub struct Facts {
     pub upid: Option<String>,
     /// The change set concerned.
     pub change_set: Option<String>,
+    /// The caller left while a change ran for it.
+    pub caller_gone: bool,
 }
 
 impl Trail {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use serde_json::Value;
 use tower::Service;
 
-use super::call::{Call, Permitted};
+use super::call::{Call, Permitted, Trail};
 use super::failure::ToolFailure;
 use super::step::CallFuture;
 use crate::audit::Event;
@@ -47,8 +47,11 @@ impl Service<Call<Permitted>> for Dispatch {
                 ));
             }
             // The caller's future only waits: when the caller goes away the work and its bookkeeping still finish.
+            let mut presence = Presence(Some(context.trail.clone()));
             let work = (spec.handler)(context, permit, target, arguments);
-            match app.tracker.spawn(work).await {
+            let done = app.tracker.spawn(work).await;
+            presence.0 = None;
+            match done {
                 Ok(result) => result,
                 Err(_) => Err(ToolFailure::new(
                     "internal",
@@ -56,6 +59,17 @@ impl Service<Call<Permitted>> for Dispatch {
                 )),
             }
         })
+    }
+}
+
+/// Lives as long as the caller waits: what runs for it can ask the trail whether it still does.
+struct Presence(Option<Trail>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if let Some(trail) = &self.0 {
+            trail.note(|facts| facts.caller_gone = true);
+        }
     }
 }
 

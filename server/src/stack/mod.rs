@@ -88,7 +88,7 @@ impl Service<Request<Caller>> for Rpc {
 
     fn call(&mut self, request: Request<Caller>) -> Self::Future {
         let app = self.app.clone();
-        let Request { caller, method, .. } = request;
+        let Request { caller, method, cancel, .. } = request;
         Box::pin(async move {
             match method {
                 Method::ToolsList { .. } => {
@@ -96,7 +96,15 @@ impl Service<Request<Caller>> for Rpc {
                 }
                 Method::ToolsCall { name, arguments } => {
                     let context = CallContext { app, caller, trail: Trail::default() };
-                    match run(context, name, arguments).await {
+                    // Who cancels has left: what only waits for an answer is dropped, and a change that has begun goes on.
+                    let result = tokio::select! {
+                        biased;
+                        result = run(context, name, arguments) => result,
+                        () = cancel.cancelled() => {
+                            return Err(RpcError::internal("the call was cancelled by its caller"));
+                        }
+                    };
+                    match result {
                         Ok(result) => Ok(Reply::Tool(ToolResult::structured(result))),
                         Err(failure) => failure.into_reply().map(Reply::Tool),
                     }

@@ -1,8 +1,12 @@
 //! Planning, reading, approving and applying change sets.
 
+mod ha;
 mod list;
+mod plan;
+mod wall;
 mod withdraw;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use authz::{GuestFacts, Permit, Principal};
@@ -10,47 +14,20 @@ use changeset::{Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDige
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::ha::{HaVerb, PlanHaArgs, plan_ha_rule};
 pub use self::list::{ListSetsArgs, StateName, list};
+pub use self::plan::{PlanDestroyArgs, RestoreNewArgs, UndoArgs, plan_destroy, plan_restore_new, plan_undo};
+pub use self::wall::{PlanFirewallArgs, plan_firewall};
 pub use self::withdraw::{Found, ResolveArgs, WithdrawArgs, cancel, reject, resolve};
-use super::power::guest_of;
 use crate::audit::Event;
-use crate::catalog::{HandlerResult, Target};
-use crate::changes::{self, Applier, ApplyEnd, Changes, ChangesError, Moved, PlanRefusal, PlanRequest};
+use crate::catalog::HandlerResult;
+use crate::changes::{self, Applier, ApplyEnd, ChangesError, Moved};
+use crate::config::Cluster;
 use crate::resolve::{Freshness, ResolveError};
-use crate::stack::{CallContext, ToolFailure, Via, audit_record, record_lift};
+use crate::stack::{CallContext, ToolFailure, Via, audit_record};
 
 /// How long an apply is waited for before the caller gets the task to follow.
 const APPLY_WAIT: Duration = Duration::from_secs(40);
-
-/// Arguments of `plan_proxmox_destroy`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PlanDestroyArgs {
-    /// Name of the cluster; may be omitted where one is configured.
-    pub cluster: Option<String>,
-    /// The guest's number.
-    #[schemars(range(min = 100, max = 999_999_999))]
-    pub vmid: u32,
-    /// The operation.
-    pub op: DestroyOp,
-    /// Optional cross-check: refused unless the guest is on this node.
-    pub node: Option<String>,
-    /// Also take the guest out of backup jobs, replication and HA.
-    pub purge: Option<bool>,
-    /// Also destroy disks of this number that its configuration does not name.
-    pub destroy_unreferenced_disks: Option<bool>,
-    /// A key of your own: the same key with the same arguments answers the same change set.
-    #[schemars(length(min = 1, max = 128))]
-    pub idempotency_key: Option<String>,
-}
-
-/// What can be planned.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DestroyOp {
-    /// Destroys a guest and its disks.
-    DestroyGuest,
-}
 
 /// Arguments that name a change set.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -73,47 +50,6 @@ pub struct ApproveArgs {
     pub confirm_vmid: Option<u32>,
 }
 
-/// `plan_proxmox_destroy`.
-pub async fn plan_destroy(
-    ctx: &CallContext,
-    _permit: Permit,
-    target: &Target,
-    args: PlanDestroyArgs,
-) -> HandlerResult {
-    let DestroyOp::DestroyGuest = args.op;
-    let (cluster, guest) = guest_of(target)?;
-    let caller = &ctx.caller;
-    // The planner needs what the operation needs: nothing is planned that its planner could not have meant to happen.
-    let scope = Changes::destroy_scope(guest.facts.kind)
-        .ok_or_else(|| ToolFailure::new("internal", "the operation has no scope"))?;
-    let now = ctx.now();
-    let admitted = authz::admit(&caller.principal, scope, Some(&cluster.name), now)?;
-    let overrides =
-        authz::Overrides { waivers: &caller.snapshot.waivers, lab_mode: caller.snapshot.lab_mode };
-    let name = caller.principal.name();
-    let permit =
-        authz::decide(admitted, &guest.facts, "destroy_guest", name, &cluster.protection, &overrides, now)?;
-    record_lift(ctx, "destroy_guest", authz::Tier::Destructive, &permit).await?;
-    let request = PlanRequest {
-        planner: actor(ctx),
-        purge: args.purge.unwrap_or(false),
-        destroy_unreferenced_disks: args.destroy_unreferenced_disks.unwrap_or(false),
-        idempotency_key: args.idempotency_key,
-        request_id: caller.request_id.clone(),
-    };
-    let set = ctx
-        .app
-        .changes
-        .plan_destroy(&ctx.app, &caller.snapshot, cluster, guest, permit, request)
-        .await
-        .map_err(|refusal| match refusal {
-            PlanRefusal::Cluster(error) => error.into(),
-            other => ToolFailure::new(other.code(), other.to_string()),
-        })?;
-    ctx.trail.note(|facts| facts.change_set = Some(set.id().to_string()));
-    Ok(changes::view(&set))
-}
-
 /// `get_proxmox_change_set`.
 pub async fn show(ctx: &CallContext, args: SetArgs) -> HandlerResult {
     let set = known_set(ctx, &args.change_set_id, Principal::visible).await?;
@@ -123,7 +59,7 @@ pub async fn show(ctx: &CallContext, args: SetArgs) -> HandlerResult {
 /// `approve_proxmox_change_set`.
 pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> HandlerResult {
     let set = known_set(ctx, &args.change_set_id, Principal::holds).await?;
-    let vmid = changes::vmid(&set).ok_or_else(unknown_set)?;
+    let vmid = changes::vmid(&set);
     let seen: PlanDigest = args.digest.parse().map_err(|error| {
         ToolFailure::new(
             "invalid_argument",
@@ -131,22 +67,34 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
         )
         .with("field", "digest")
     })?;
-    if set.plan().tier_destructive() && args.confirm_vmid != Some(vmid) {
+    // Where it is not required, a wrong number still says that the approver means something else.
+    let confirmed = match (args.confirm_vmid, vmid) {
+        (Some(given), guest) => guest == Some(given),
+        (None, Some(_)) => !set.plan().tier_destructive(),
+        (None, None) => true,
+    };
+    if !confirmed {
         return Err(ToolFailure::new(
             "confirmation_missing",
-            "`confirm_vmid` must be the number of the guest that would be destroyed; read it from the preview",
+            "`confirm_vmid` must be the number of the guest that this happens to; read it from the preview",
         ));
     }
     let caller = &ctx.caller;
     let cluster = caller.snapshot.cluster(Some(&set.plan().target().cluster)).ok_or_else(unknown_set)?;
-    let guest = match ctx.app.resolver.guest(cluster, vmid, Freshness::Now, &caller.principal).await {
-        Ok(guest) => guest,
-        Err(ResolveError::Cluster(error)) => return Err(error.into()),
-        Err(ResolveError::Absent | ResolveError::Ambiguous) => {
-            return Err(authz::Denial::guest_unknown().into());
+    match vmid {
+        Some(vmid) => judge_approver(ctx, &set, cluster, vmid).await?,
+        None if changes::may_approve(&set, &caller.principal, ctx.now()) => {}
+        None => {
+            return Err(ToolFailure::new(
+                "approver_unfit",
+                format!(
+                    "only a human other than the planner's person approves this, with the action `{}`; {}",
+                    changes::tier(&set),
+                    changes::NEEDS_ALL_GUESTS
+                ),
+            ));
         }
-    };
-    authz::decide_approval(&caller.principal, &changes::approval_facts(&set, &guest.facts), ctx.now())?;
+    }
     let approver = actor(ctx);
     let moved = ctx
         .app
@@ -155,13 +103,16 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
         .await
         .map_err(store_failure)?;
     let approved = moved.map_err(|moved| moved_failure(moved, refused))?;
-    let record = audit_record(ctx, Event::ChangeApprove, "approve_proxmox_change_set", authz::Tier::Low)
+    let mut record = audit_record(ctx, Event::ChangeApprove, "approve_proxmox_change_set", authz::Tier::Low)
         .allowed()
         .cluster(approved.plan().target().cluster.clone())
-        .vmid(vmid)
         .change_set(approved.id().to_string())
         .detail("digest", approved.digest().to_string())
+        .detail("target", approved.plan().target().key.clone())
         .detail("planner", approved.plan().planner().token.clone());
+    if let Some(vmid) = vmid {
+        record = record.vmid(vmid);
+    }
     ctx.app.audit.append_durable(record).await.map_err(|_| {
         ToolFailure::new(
             "audit_unavailable",
@@ -171,11 +122,31 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
     Ok(changes::view(&approved))
 }
 
+/// Whether this caller may approve a set about a guest, as the guest is now.
+async fn judge_approver(
+    ctx: &CallContext,
+    set: &ChangeSet,
+    cluster: &Arc<Cluster>,
+    vmid: u32,
+) -> Result<(), ToolFailure> {
+    let caller = &ctx.caller;
+    let guest = match ctx.app.resolver.guest(cluster, vmid, Freshness::Now, &caller.principal).await {
+        Ok(guest) => guest,
+        Err(ResolveError::Cluster(error)) => return Err(error.into()),
+        Err(ResolveError::Absent | ResolveError::Ambiguous) => {
+            return Err(authz::Denial::guest_unknown().into());
+        }
+    };
+    authz::decide_approval(&caller.principal, &changes::approval_facts(set, &guest.facts), ctx.now())?;
+    Ok(())
+}
+
 /// `apply_proxmox_change_set`.
 pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> HandlerResult {
     let set = known_set(ctx, &args.change_set_id, Principal::holds).await?;
     let id = set.id();
-    let applier = Applier { actor: actor(ctx), request_id: ctx.caller.request_id.clone() };
+    let applier =
+        Applier { actor: actor(ctx), request_id: ctx.caller.request_id.clone(), trail: ctx.trail.clone() };
     let app = ctx.app.clone();
     let running = ctx.app.tracker.spawn(async move { app.changes.apply(&app, set, applier).await });
     let end = match tokio::time::timeout(APPLY_WAIT, running).await {
@@ -267,9 +238,12 @@ async fn known_set(
 /// Whether this caller may know of a set: see [`known_set`].
 fn may_know(ctx: &CallContext, set: &ChangeSet, what: fn(&Principal, &GuestFacts) -> bool) -> bool {
     let principal = &ctx.caller.principal;
+    let in_scope = || match (changes::vmid(set), changes::planned_facts(set)) {
+        (Some(_), facts) => facts.is_some_and(|facts| what(principal, &facts)),
+        (None, _) => principal.unrestricted_guests(),
+    };
     set.plan().planner().token == principal.name()
-        || (principal.may_see_cluster(&set.plan().target().cluster)
-            && changes::planned_facts(set).is_some_and(|facts| what(principal, &facts)))
+        || (principal.may_see_cluster(&set.plan().target().cluster) && in_scope())
 }
 
 /// The caller as change control records it. Over stdio nobody is attributed, so nobody there counts as human.

@@ -37,6 +37,12 @@ impl Set {
         Self::with(stage, server)
     }
 
+    /// With a server of its own, on a stage that had one before.
+    pub async fn with_server(stage: Stage) -> Self {
+        let server = stage.serve().await;
+        Self::with(stage, server)
+    }
+
     pub fn with(stage: Stage, server: Running) -> Self {
         let (agent, approver) =
             (stage.client(server.address, "agent"), stage.client(server.address, "approver"));

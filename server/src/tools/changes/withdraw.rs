@@ -92,7 +92,7 @@ pub async fn resolve(ctx: &CallContext, args: ResolveArgs) -> HandlerResult {
         .ok_or_else(|| ToolFailure::new("internal", "approving has no scope"))?;
     let cluster = &set.plan().target().cluster;
     authz::admit(&ctx.caller.principal, scope, Some(cluster), ctx.now())?;
-    let tier = if set.plan().tier_destructive() { Tier::Destructive } else { Tier::Low };
+    let tier = changes::tier(&set);
     if !ctx.caller.principal.grant().is_some_and(|grant| grant.actions().holds(tier)) {
         return Err(ToolFailure::new(
             "authorization_failed",
