@@ -40,7 +40,6 @@ fn may(
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A real server draws both from the operating system.
     let token = mint_token([7; 32], [7; 10]).text;
     let file = format!(
         r#"{{"version": 1, "tokens": {{"desk": {{"hash": "{}", "tools": ["print", "purge"], "devices": ["office"],

@@ -356,7 +356,7 @@ fn a_waiver_never_reaches_past_the_grant() {
 }
 
 #[test]
-fn a_new_guest_needs_a_number_the_grant_holds_and_nobody_protects() {
+fn gr_13_a_new_guest_needs_a_number_the_grant_holds_and_nobody_protects() {
     let protection = Protection::new([vmid(650)], ["protected"]).unwrap();
     let create = |principal: &Arc<Principal>, number: u32| {
         let admitted = admit(principal, &tool("create_vm"), Some("pve3"), now()).unwrap();
@@ -399,6 +399,27 @@ fn a_new_guest_needs_a_number_the_grant_holds_and_nobody_protects() {
     assert!(elsewhere(None, "pve3").is_ok());
     assert_eq!(kind(elsewhere(Some("pve3"), "pve4")), DenialKind::ClusterOutOfScope);
     assert_eq!(kind(elsewhere(None, "pve4")), DenialKind::ClusterOutOfScope);
+}
+
+/// A restore to a new number reads the archive of a guest that still exists: its owner's protection is asked too.
+#[test]
+fn pw_15_the_archive_of_a_protected_owner_needs_a_waiver_on_the_owner() {
+    let restore = ToolRule { name: "restore_backup_new_vmid", ..tool("rollback_snapshot") };
+    let principal = token(json!({"tools": ["restore_backup_new_vmid"]}));
+    let owner = tagged(600, &["protected"]);
+    for (fields, allowed) in [
+        (json!({"ops": ["restore_new_vmid"]}), true),
+        // Neither the operation on an existing guest nor a waiver for the new number does.
+        (json!({"ops": ["restore_backup"]}), false),
+        (json!({"ops": ["restore_new_vmid"], "vmid": 700}), false),
+    ] {
+        let set = waiver(fields.clone());
+        let overrides = Overrides { waivers: &set, lab_mode: false };
+        let admitted = admit(&principal, &restore, Some("pve3"), now()).unwrap();
+        let protection = Protection::default();
+        let decided = decide(admitted, &owner, "restore_new_vmid", "ops", &protection, &overrides, now());
+        assert_eq!(decided.is_ok(), allowed, "{fields}");
+    }
 }
 
 #[test]
