@@ -27,8 +27,8 @@ use hyper_util::client::legacy;
 
 pub use builder::{ClientBuilder, Timeouts};
 pub use endpoint::Endpoint;
-pub use token::ApiToken;
 pub(crate) use fault::{chain, is_tls};
+pub use token::ApiToken;
 pub(crate) use upload::Multipart;
 
 use self::{breaker::Breaker, call::Call, lane::Lane};
