@@ -117,10 +117,13 @@ pub fn permit_unaddressed(admitted: Admitted) -> Result<Permit, Denial> {
 /// [`DenialKind::GuestRequired`](crate::DenialKind::GuestRequired) for anything but a read.
 pub fn permit_whole_read(admitted: Admitted, now: Timestamp) -> Result<Permit, Denial> {
     admitted.principal.require_valid(now)?;
-    if !admitted.principal.unrestricted_guests() {
-        return Err(Denial::guests_restricted(&admitted.principal, &admitted.rule));
-    }
+    require_every_guest(&admitted.principal, &admitted.rule)?;
     permit_unaddressed(admitted)
+}
+
+/// The token may read every guest, so that it may see what no filter by guest can narrow.
+pub(crate) fn require_every_guest(principal: &Principal, rule: &ToolRule) -> Result<(), Denial> {
+    if principal.unrestricted_guests() { Ok(()) } else { Err(Denial::guests_restricted(principal, rule)) }
 }
 
 /// Stage 2 for tools that change something which is no guest: a storage's contents, the bookkeeping of

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::decide::{
     Overrides, ProtectionQuestion, admit, decide, decide_new_guest, permit_cluster_write, permit_unaddressed,
-    require_cluster, require_free_vmid, require_guest, require_new_vmid, require_no_guest,
-    require_plain_read, require_tier, require_unprotected,
+    permit_whole_read, require_cluster, require_every_guest, require_free_vmid, require_guest,
+    require_new_vmid, require_no_guest, require_plain_read, require_tier, require_unprotected,
 };
 use crate::denial::{Denial, DenialKind};
 use crate::describe::PrincipalView;
@@ -54,6 +54,8 @@ pub enum Asked<'a> {
     AbsentGuest(Vmid),
     /// A guest to be created under this number, in the question's cluster.
     NewGuest(Vmid),
+    /// A cluster, a node or a storage as a whole, which shows what every guest does.
+    EveryGuest,
     /// No guest: a cluster, a node, a storage, a task, a change set.
     Nothing,
 }
@@ -187,6 +189,7 @@ impl Question<'_> {
                 let cluster = self.cluster.unwrap_or_default();
                 decide_new_guest(admitted, cluster, vmid, self.protection, self.now)
             }
+            Asked::EveryGuest => permit_whole_read(admitted, self.now),
             Asked::Nothing if self.rule.tier == Tier::Read => permit_unaddressed(admitted),
             Asked::Nothing => permit_cluster_write(admitted, self.now),
         }
@@ -213,7 +216,7 @@ impl Question<'_> {
             vmid: match self.subject {
                 Asked::Guest(facts) => Some(facts.vmid),
                 Asked::AbsentGuest(vmid) | Asked::NewGuest(vmid) => Some(vmid),
-                Asked::Nothing => None,
+                Asked::EveryGuest | Asked::Nothing => None,
             },
             op: self.op.to_owned(),
             planner: self.planner.to_owned(),
@@ -240,6 +243,13 @@ impl Question<'_> {
                 });
             }
             Asked::NewGuest(vmid) => checks.extend([self.number(vmid), self.tier(), self.free(vmid)]),
+            Asked::EveryGuest => {
+                let every = require_every_guest(self.principal, self.rule);
+                checks.push(report(Check::Guest, every, |()| {
+                    "the grant holds every guest for `read`".to_owned()
+                }));
+                checks.extend(self.unaddressed());
+            }
             Asked::Nothing => checks.extend(self.unaddressed()),
         }
         checks

@@ -158,6 +158,11 @@ pub fn run(command: &AuthzCommand) -> ExitCode {
     }
 }
 
+/// Whether the tool of this rule shows a cluster, a node or a storage as a whole.
+fn shows_a_whole_place(rule: &authz::ToolRule) -> bool {
+    catalog::all().any(|spec| spec.name() == rule.name && matches!(spec.addresses, Addresses::Whole(_)))
+}
+
 /// The decision with its reasoning.
 ///
 /// # Errors
@@ -199,6 +204,7 @@ pub async fn explain(args: &ExplainArgs) -> Result<Decision, Failure> {
         (Some(vmid), _) if args.new => Asked::NewGuest(vmid),
         (_, Some(Some(facts))) => Asked::Guest(facts),
         (Some(vmid), _) => Asked::AbsentGuest(vmid),
+        (None, _) if shows_a_whole_place(rule) => Asked::EveryGuest,
         (None, _) => Asked::Nothing,
     };
     let nothing_protected = authz::Protection::default();
