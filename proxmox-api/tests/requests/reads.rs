@@ -11,6 +11,7 @@ pub(crate) static READS: &[Entry] = &[
     entry!("next_vmid", |c, _a| c.next_vmid().await),
     entry!("resources", |c, _a| c.resources().await),
     entry!("guests", |c, _a| c.guests().await),
+    entry!("inventory", |c, _a| c.inventory().await),
     entry!("nodes", |c, _a| c.nodes().await),
     entry!("node_status", |c, a| c.node_status(&a.node).await),
     entry!("node_config", |c, a| c.node_config(&a.node).await),
