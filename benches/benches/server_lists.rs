@@ -83,6 +83,9 @@ impl Stage {
             actor_type: Some(ActorType::Agent),
             expires: None,
             hash: HashKind::Sha256,
+            provider: None,
+            provider_tier: None,
+            on_behalf_of: None,
         };
         let bearer = add(&args, jiff::Timestamp::now()).unwrap().as_str().to_owned();
         let mut line: Vec<String> =

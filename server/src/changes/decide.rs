@@ -49,7 +49,7 @@ pub(super) async fn decide(app: &App, set: &ChangeSet, applier: &Actor) -> Event
             return Event::Denied(authz::Denial::guest_unknown().public_message().to_owned());
         }
         Err(ResolveError::Ambiguous) => {
-            return Event::Unavailable("the cluster lists the guest more than once".to_owned());
+            return Event::Unavailable("the cluster contradicts itself about where the guest is".to_owned());
         }
         Err(ResolveError::Cluster(error)) => return Event::Unavailable(error.to_string()),
     };

@@ -132,7 +132,7 @@ mod tests {
                 assert!(!rule.wildcard, "{op}");
                 assert_eq!(rule.tier == authz::Tier::Destructive, is_destructive(op), "{op}");
             }
-            assert!(is_synchronous(op) != !task_types(op).is_empty(), "{op} has a task or none");
+            assert_eq!(is_synchronous(op), task_types(op).is_empty(), "{op} has a task or none");
         }
         assert!(scope(CREATE_SNAPSHOT, "qemu").is_none(), "a safety step is never what a set is about");
     }

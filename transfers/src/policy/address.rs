@@ -200,6 +200,7 @@ mod tests {
         Rules { ports: vec![80, 443], ..Rules::default() }
     }
 
+    #[expect(clippy::unwrap_in_result, reason = "the table of a test")]
     fn judge(ip: &str) -> Result<(), AddressRefusal> {
         rules().judge(SocketAddr::new(ip.parse().unwrap(), 443))
     }

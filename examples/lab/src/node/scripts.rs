@@ -92,7 +92,7 @@ fn prepare(guest: &Guest<'_>, dest: &str, overwrite: bool, mkdir: bool, need_kib
     let seen = look(root, dest);
     let word = if seen.is_dir {
         "is-directory"
-    } else if (seen.exists || seen.is_link) && (!seen.is_file || seen.is_link) {
+    } else if seen.is_link || seen.exists && !seen.is_file {
         "not-regular"
     } else if seen.exists && !overwrite {
         "exists"
