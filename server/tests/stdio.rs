@@ -193,7 +193,7 @@ async fn a_named_principal_acts_with_its_tokens_rights_as_they_are_now() {
     let mut narrow = client(&stage, &["--stdio-principal", "narrow"]);
     let without_links: Vec<_> = support::AGENT_TOOLS
         .iter()
-        .filter(|name| !["proxmox_upload_link", "get_transfer"].contains(name))
+        .filter(|name| !support::LINK_TOOLS.contains(name))
         .filter(|name| !name.starts_with("delete_"))
         .map(|name| (*name).to_owned())
         .collect();

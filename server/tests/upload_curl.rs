@@ -186,7 +186,7 @@ async fn ul_26_curl_killed_half_way_leaves_nothing() {
         .unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(&payload()).unwrap();
-    eventually("the upload to have reached the node", || !real.sshd.staged().is_empty());
+    eventually("the upload to have reached the node", || !real.sshd.residue().is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
     eventually("the node to be clean", || real.sshd.residue().is_empty());

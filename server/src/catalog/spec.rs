@@ -149,6 +149,12 @@ impl ToolSpec {
         self.rule.name
     }
 
+    /// Whether a call goes on when its caller leaves. A read has nobody left to answer. A change set keeps a record of its own,
+    /// and one that nobody waits for is not begun (CS-31). Every other change runs to its end, because its record is the only one.
+    pub fn outlives_its_caller(&self) -> bool {
+        self.mutates() && self.addresses != Addresses::ChangeSet
+    }
+
     /// Whether the tool changes anything: such a call needs a durable audit attempt and runs to its end even when the
     /// caller goes away.
     pub fn mutates(&self) -> bool {

@@ -53,7 +53,8 @@ impl Web {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut head = Vec::new();
                 let mut buffer = [0; 4096];
-                while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+                // 22 opens a TLS handshake, which has no such end.
+                while !head.windows(4).any(|w| w == b"\r\n\r\n") && head.first() != Some(&22) {
                     let read = stream.read(&mut buffer).await.unwrap_or(0);
                     if read == 0 {
                         break;

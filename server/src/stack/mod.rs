@@ -95,13 +95,19 @@ impl Service<Request<Caller>> for Rpc {
                     Ok(Reply::Tools(app.catalog.listed_for(&caller, app.clock.now())))
                 }
                 Method::ToolsCall { name, arguments } => {
+                    let runs_on =
+                        app.catalog.find(&name).is_some_and(|entry| entry.spec.outlives_its_caller());
                     let context = CallContext { app, caller, trail: Trail::default() };
-                    // Who cancels has left: what only waits for an answer is dropped, and a change that has begun goes on.
-                    let result = tokio::select! {
-                        biased;
-                        result = run(context, name, arguments) => result,
-                        () = cancel.cancelled() => {
-                            return Err(RpcError::internal("the call was cancelled by its caller"));
+                    let work = run(context, name, arguments);
+                    let result = if runs_on {
+                        work.await
+                    } else {
+                        tokio::select! {
+                            biased;
+                            result = work => result,
+                            () = cancel.cancelled() => {
+                                return Err(RpcError::internal("the call was cancelled by its caller"));
+                            }
                         }
                     };
                     match result {

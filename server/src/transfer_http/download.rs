@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -95,18 +96,20 @@ async fn start(
     let reply = head(&download, claim.binding());
     let (sender, receiver) = mpsc::channel(AHEAD);
     let size = download.size();
-    let worker = app.clone();
+    // The connection lets go of the body with its last byte, so that it has gone and that it has all are told apart here.
+    let taken = Arc::new(AtomicBool::new(size == 0));
+    let (worker, all_taken) = (app.clone(), taken.clone());
     app.tracker.spawn(async move {
         let _permit = permit;
         let id = claim.id();
-        let ended = match transfers.cancellable(id, send(&claim, download, sender, route)).await {
+        let ended = match transfers.cancellable(id, send(&claim, download, sender, &all_taken, route)).await {
             Some(ended) => ended,
             None => cancelled(),
         };
         errand.ended(&worker, &ended, micros(&worker, started)).await;
         claim.finish(ended.outcome, worker.clock.monotonic());
     });
-    reply.map(|()| Chunks { receiver, left: size }.boxed())
+    reply.map(|()| Chunks { receiver, left: size, taken }.boxed())
 }
 
 fn micros(app: &App, started: Duration) -> u64 {
@@ -147,6 +150,7 @@ async fn send(
     claim: &Claim<Binding>,
     mut download: Download,
     sender: mpsc::Sender<Bytes>,
+    all_taken: &AtomicBool,
     route: &'static str,
 ) -> Ended {
     let (size, sha256) = (download.size(), download.sha256());
@@ -186,8 +190,8 @@ async fn send(
         }
     }
     // Until the client has taken them all, or has gone.
-    let taken = tokio::time::timeout(CLIENT_IDLE, sender.reserve_many(AHEAD)).await;
-    if !matches!(taken, Ok(Ok(_))) && bytes > 0 {
+    let waited = tokio::time::timeout(CLIENT_IDLE, sender.reserve_many(AHEAD)).await;
+    if !matches!(waited, Ok(Ok(_))) && !all_taken.load(Ordering::Acquire) {
         return Ended { status: StatusCode::OK, outcome: Outcome::AbortedByClient { bytes } };
     }
     Ended {
@@ -233,6 +237,8 @@ fn disposition(path: &str) -> String {
 struct Chunks {
     receiver: mpsc::Receiver<Bytes>,
     left: u64,
+    /// Told when nothing is left.
+    taken: Arc<AtomicBool>,
 }
 
 impl Body for Chunks {
@@ -246,6 +252,9 @@ impl Body for Chunks {
         self.receiver.poll_recv(cx).map(|chunk| {
             chunk.map(|chunk| {
                 self.left = self.left.saturating_sub(chunk.len() as u64);
+                if self.left == 0 {
+                    self.taken.store(true, Ordering::Release);
+                }
                 Ok(Frame::data(chunk))
             })
         })

@@ -71,6 +71,15 @@ pub const AGENT_TOOLS: &[&str] = &[
     "delete_vm",
     "delete_container",
 ];
+/// Tools that are there only where an HTTP listener serves links.
+pub const LINK_TOOLS: &[&str] = &[
+    "proxmox_upload_link",
+    "proxmox_download_link",
+    "upload_to_storage_link",
+    "get_transfer",
+    "list_transfers",
+    "cancel_transfer",
+];
 pub const ALL_ACTIONS: &[&str] = &["read", "low", "destructive"];
 pub const AGENT: Rights<'static> = Rights {
     tools: AGENT_TOOLS,

@@ -85,7 +85,9 @@ async fn fu_16_a_url_lands_in_the_guest_verified_and_the_result_tells_no_more_th
     let data: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
     let body = data.clone();
     let web = Web::start(move |path| match path {
-        "/start" => b"HTTP/1.1 302 Found\r\nLocation: /d/app.bin\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        "/start?token=SECRET" => {
+            b"HTTP/1.1 302 Found\r\nLocation: /d/app.bin\r\nContent-Length: 0\r\n\r\n".to_vec()
+        }
         _ => ok(&body),
     })
     .await;
