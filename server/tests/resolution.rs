@@ -132,7 +132,9 @@ async fn px_09_a_guest_the_cluster_contradicts_itself_about_is_left_alone() {
             let refused = agent.call(tool, guest(vmid)).await.unwrap_err();
             assert_eq!(refused["code"], code, "{tool} {vmid}: {refused}");
         }
-        let plan = agent.call("plan_proxmox_destroy", guest(vmid)).await.unwrap_err();
+        let mut arguments = guest(vmid);
+        arguments["op"] = "destroy_guest".into();
+        let plan = agent.call("plan_proxmox_destroy", arguments).await.unwrap_err();
         assert!(plan["code"] == code || plan["code"] == "authorization_failed", "{vmid}: {plan}");
     }
     assert_eq!(stage.alpha().mutations(), 0);

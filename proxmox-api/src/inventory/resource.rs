@@ -122,7 +122,7 @@ impl Resource {
     }
 
     /// Reads the body of an answer to `GET /cluster/resources` that came some other way than through a
-    /// [`Client`]: saved for a report, replayed in a test.
+    /// [`Client`](crate::Client): saved for a report, replayed in a test.
     ///
     /// # Errors
     /// As [`Inventory::parse`].

@@ -46,7 +46,7 @@ pub struct ChangeArgs {
     #[command(subcommand)]
     pub verb: Verb,
 
-    /// Ask the server at this address, e.g. https://gate.example:30030, instead of the one on this host.
+    /// Ask the server at this address, such as `https://gate.example:30030`, instead of the one on this host.
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
 
