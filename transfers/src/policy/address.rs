@@ -1,6 +1,6 @@
 //! Which addresses may be connected to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The rules of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! This module parses no URL: a second parser is how two programs come to see two hosts in one text. It says what a text must
 //! not contain before it is parsed, and judges the parts afterwards.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// The longest URL, in bytes.
 pub const MAX_URL: usize = 2048;
