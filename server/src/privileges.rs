@@ -17,7 +17,7 @@ pub const NEWEST: u32 = 9;
 pub struct Need {
     /// The privilege in the spelling of the version that was asked for.
     pub privilege: &'static str,
-    /// The tools and scopes that need it, in the catalog's order.
+    /// The tools that need it, in the catalog's order.
     pub tools: Vec<&'static str>,
     /// Whether it stays out of the role because it gives far more than the tool it is for; the operator adds it
     /// knowingly.
@@ -30,13 +30,14 @@ const APART: &[(&str, &str)] = &[
         "Datastore.Allocate",
         "on a storage it also allows to change or remove the storage itself; give it on single storages only, where images shall be deleted",
     ),
+    ("Sys.Console", "it also opens shells on the nodes; give it only where HA rules shall be changed"),
     (
         "Sys.Modify",
         "it is most of a node's administration; give it only where the cluster's or a node's firewall shall be changed",
     ),
 ];
 
-/// What the enabled tools and scopes need on a cluster of this major version, sorted by privilege.
+/// What the enabled tools need on a cluster of this major version, sorted by privilege.
 pub fn needs(major: u32, enabled: impl Fn(&str) -> bool) -> Vec<Need> {
     let mut by_name: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
     for (tool, privileges) in catalog::privileges().filter(|(tool, _)| enabled(tool)) {

@@ -89,8 +89,7 @@ pub(super) fn config(
     fingerprint: Fingerprint,
     provider: &CryptoProvider,
 ) -> ClientConfig {
-    let verifier = LeafPin { fingerprint, algorithms: provider.signature_verification_algorithms };
-    builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
+    judging(builder, Judge::Pin(fingerprint), provider)
 }
 
 /// A client configuration that writes the certificates it is shown into `seen` and then refuses them, whatever they
@@ -100,57 +99,30 @@ pub(super) fn looking(
     seen: Arc<OnceLock<Vec<Vec<u8>>>>,
     provider: &CryptoProvider,
 ) -> ClientConfig {
-    let verifier = Look { seen, algorithms: provider.signature_verification_algorithms };
+    judging(builder, Judge::Look(seen), provider)
+}
+
+fn judging(
+    builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+    judge: Judge,
+    provider: &CryptoProvider,
+) -> ClientConfig {
+    let verifier = LeafAlone { judge, algorithms: provider.signature_verification_algorithms };
     builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
 }
 
+/// What is made of the certificates.
 #[derive(Debug)]
-struct Look {
-    seen: Arc<OnceLock<Vec<Vec<u8>>>>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Look {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let chain = std::iter::once(end_entity).chain(intermediates).map(|der| der.to_vec()).collect();
-        // Only the first handshake counts; there is one.
-        let _ = self.seen.set(chain);
-        Err(CertificateError::ApplicationVerificationFailure.into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+enum Judge {
+    /// The server's own must be this one.
+    Pin(Fingerprint),
+    /// They are kept, and none will do.
+    Look(Arc<OnceLock<Vec<Vec<u8>>>>),
 }
 
 #[derive(Debug)]
-struct LeafPin {
-    fingerprint: Fingerprint,
+struct LeafAlone {
+    judge: Judge,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -162,21 +134,31 @@ struct OtherLeaf {
     pinned: Fingerprint,
 }
 
-impl ServerCertVerifier for LeafPin {
+impl ServerCertVerifier for LeafAlone {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let shown = Fingerprint::of(end_entity);
-        if shown == self.fingerprint {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            let other = OtherLeaf { shown, pinned: self.fingerprint };
-            Err(CertificateError::Other(OtherError(Arc::new(other))).into())
+        match &self.judge {
+            Judge::Pin(pinned) => {
+                let shown = Fingerprint::of(end_entity);
+                if shown == *pinned {
+                    return Ok(ServerCertVerified::assertion());
+                }
+                let other = OtherLeaf { shown, pinned: *pinned };
+                Err(CertificateError::Other(OtherError(Arc::new(other))).into())
+            }
+            Judge::Look(seen) => {
+                let chain =
+                    std::iter::once(end_entity).chain(intermediates).map(|der| der.to_vec()).collect();
+                // Only the first handshake counts; there is one.
+                let _ = seen.set(chain);
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
         }
     }
 

@@ -58,8 +58,7 @@ pub fn scope_names() -> impl Iterator<Item = &'static str> {
     all().map(ToolSpec::name).chain(SCOPES.iter().map(|scope| scope.name))
 }
 
-/// What each tool needs at PVE, in listing order. A scope that is no tool is an operation of the change sets, and needs what
-/// that operation does.
+/// What each tool needs at PVE, in listing order. What an operation of a change set needs stands at the tools that apply it.
 pub fn privileges() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     all().map(|spec| (spec.name(), spec.privileges))
 }
