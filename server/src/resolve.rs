@@ -352,7 +352,8 @@ pub fn guest_of_row(cluster: &str, row: &Resource) -> Option<Guest> {
     })
 }
 
-fn kind_of(kind: proxmox_api::GuestKind) -> authz::GuestKind {
+/// PVE's kind of guest as authorization has it.
+pub fn kind_of(kind: proxmox_api::GuestKind) -> authz::GuestKind {
     match kind {
         proxmox_api::GuestKind::Qemu => authz::GuestKind::Qemu,
         proxmox_api::GuestKind::Lxc => authz::GuestKind::Lxc,

@@ -18,11 +18,12 @@ use crate::{
 pub struct Entry<'a> {
     text: &'a str,
     row: &'a Row,
+    place: usize,
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(text: &'a str, row: &'a Row) -> Self {
-        Self { text, row }
+    pub(super) fn new(text: &'a str, row: &'a Row, place: usize) -> Self {
+        Self { text, row, place }
     }
 
     fn json(self, column: Column) -> Option<&'a str> {
@@ -51,6 +52,12 @@ impl<'a> Entry<'a> {
 
     fn decimal(self, column: Column) -> Option<f64> {
         columns::decimal(self.json(column)?)
+    }
+
+    /// Its place in PVE's order, from 0, where [`Inventory::get`](super::Inventory::get) finds it again.
+    #[must_use]
+    pub fn place(self) -> usize {
+        self.place
     }
 
     /// What it is.

@@ -93,7 +93,7 @@ impl Inventory {
 
     /// Everything that could be read, in PVE's order.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
-        self.rows.iter().map(|row| Entry::new(&self.text, row))
+        self.rows.iter().enumerate().map(|(at, row)| Entry::new(&self.text, row, at))
     }
 
     /// The guests by number. A number that is listed more than once comes more than once.
@@ -180,7 +180,7 @@ impl Inventory {
     /// The entry at this place in PVE's order, from 0.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<Entry<'_>> {
-        Some(Entry::new(&self.text, self.rows.get(at)?))
+        Some(Entry::new(&self.text, self.rows.get(at)?, at))
     }
 
     fn entry(&self, at: u32) -> Option<Entry<'_>> {

@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use super::args::{ClusterArgs, NoArgs};
 use super::cluster_of;
 use super::paging::Paging;
-use super::sight::visible;
 use super::table::{Table, flag, integer, objects, text};
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
+use crate::resolve::visible_guests;
 use crate::stack::{CallContext, ToolFailure};
 
 /// Longest that one cluster may hold up an answer about several.
@@ -139,9 +139,10 @@ async fn look(ctx: CallContext, cluster: Arc<Cluster>) -> Result<Answer, ToolFai
         // What is not allowed to this cluster's API token is left out; that the cluster answers is told all the same.
         if principal.unrestricted_guests() { cluster.client.cluster_status().await.ok() } else { None }
     };
-    let rows = ctx.app.resolver.resources(&cluster, ctx.caller.snapshot.read_freshness());
-    let (version, rows, status) = tokio::join!(cluster.client.version(), rows, status);
-    let guests = rows.ok().map(|rows| visible(principal, &cluster, &rows).count() as u64);
+    let inventory = ctx.app.resolver.inventory(&cluster, ctx.caller.snapshot.read_freshness());
+    let (version, inventory, status) = tokio::join!(cluster.client.version(), inventory, status);
+    let guests =
+        inventory.ok().map(|inventory| visible_guests(&inventory, &cluster.name, principal).count() as u64);
     Ok(Answer { version: version?.version, guests, status })
 }
 

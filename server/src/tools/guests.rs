@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use authz::GuestKind;
-use proxmox_api::{GuestConfig, GuestStatus, Resource, RunState, Snapshot};
+use proxmox_api::{Entry, Field, GuestConfig, GuestStatus, Inventory, RunState, Snapshot};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,28 +12,25 @@ use super::args::{ClusterArgs, GuestArgs};
 use super::clusters::{self, Unreachable};
 use super::paging::Paging;
 use super::power::guest_of;
-use super::sight::visible;
 use super::table::{Table, flag, integer, number, object, text, texts};
 use super::{cluster_of, words};
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
 use crate::redact;
-use crate::resolve::Guest;
+use crate::resolve::{Guest, kind_of, visible_guests};
 use crate::stack::{CallContext, ToolFailure};
 
-/// A guest in a list: a row of a cluster's listing, which is shared and never copied.
+/// A guest in a list: a place in a cluster's inventory, which is shared and never copied.
 #[derive(Debug)]
 pub struct Found {
     cluster: Arc<Cluster>,
-    rows: Arc<Vec<Resource>>,
-    at: usize,
-    kind: GuestKind,
-    vmid: u32,
+    inventory: Arc<Inventory>,
+    place: usize,
 }
 
 impl Found {
-    fn row(&self) -> Option<&Resource> {
-        self.rows.get(self.at)
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.inventory.get(self.place)
     }
 }
 
@@ -42,21 +39,26 @@ macro_rules! guest_columns {
     ($($first:expr,)*) => {
         Table(&[
             $($first,)*
-            integer("vmid", "", |guest| Some(guest.vmid.into())),
-            text("name", "", |guest| guest.row()?.name.clone()),
-            text("node", "", |guest| Some(guest.row()?.node.as_ref()?.to_string())),
-            text("status", "PVE's word: running, stopped, paused, unknown, …", |guest| guest.row()?.status.clone()),
-            texts("tags", "", |guest| words(guest.row().and_then(|row| row.tags.value()).map(|tags| tags.iter()))),
-            text("pool", "", |guest| guest.row()?.pool.value().cloned()),
-            flag("template", "", |guest| Some(guest.row()?.template.value().copied().unwrap_or(false))),
-            text("lock", "", |guest| guest.row()?.lock.clone()),
-            text("hastate", "", |guest| guest.row()?.ha_state.clone()),
-            number("cpu", "share in use, 0 to 1", |guest| guest.row()?.cpu),
-            number("maxcpu", "", |guest| guest.row()?.maxcpu),
-            integer("mem", "bytes", |guest| guest.row()?.mem),
-            integer("maxmem", "", |guest| guest.row()?.maxmem),
-            integer("maxdisk", "", |guest| guest.row()?.maxdisk),
-            integer("uptime", "seconds", |guest| guest.row()?.uptime),
+            integer("vmid", "", |guest| Some(guest.entry()?.vmid()?.get().into())),
+            text("name", "", |guest| guest.entry()?.name().map(String::from)),
+            text("node", "", |guest| guest.entry()?.node().map(String::from)),
+            text("status", "PVE's word: running, stopped, paused, unknown, …", |guest| {
+                guest.entry()?.status().map(String::from)
+            }),
+            texts("tags", "", |guest| {
+                let tags = guest.entry().map(Entry::tags);
+                words(tags.as_ref().and_then(Field::value).map(|tags| tags.iter()))
+            }),
+            text("pool", "", |guest| guest.entry()?.pool().value().cloned().map(String::from)),
+            flag("template", "", |guest| Some(guest.entry()?.template().value().copied().unwrap_or(false))),
+            text("lock", "", |guest| guest.entry()?.lock().map(String::from)),
+            text("hastate", "", |guest| guest.entry()?.ha_state().map(String::from)),
+            number("cpu", "share in use, 0 to 1", |guest| guest.entry()?.cpu()),
+            number("maxcpu", "", |guest| guest.entry()?.maxcpu()),
+            integer("mem", "bytes", |guest| guest.entry()?.mem()),
+            integer("maxmem", "", |guest| guest.entry()?.maxmem()),
+            integer("maxdisk", "", |guest| guest.entry()?.maxdisk()),
+            integer("uptime", "seconds", |guest| guest.entry()?.uptime()),
         ])
     };
 }
@@ -66,17 +68,33 @@ pub static GUESTS: Table<Found> = guest_columns![];
 /// What a search shows of a guest.
 pub static FOUND: Table<Found> = guest_columns![
     text("cluster", "", |guest: &Found| Some(guest.cluster.name.clone())),
-    text("kind", "`qemu` or `lxc`", |guest: &Found| Some(guest.kind.as_str().to_owned())),
+    text("kind", "`qemu` or `lxc`", |guest: &Found| Some(
+        kind_of(guest.entry()?.guest_kind()?).as_str().to_owned()
+    )),
 ];
+
+/// Guests of one cluster, as places in its inventory, by number.
+#[derive(Debug)]
+struct Listed {
+    cluster: Arc<Cluster>,
+    inventory: Arc<Inventory>,
+    places: Vec<usize>,
+}
+
+impl Listed {
+    fn row(&self, place: usize) -> Found {
+        Found { cluster: self.cluster.clone(), inventory: self.inventory.clone(), place }
+    }
+}
 
 /// Those guests of a cluster that the caller may see and `wanted` picks.
 async fn guests_of(
     ctx: &CallContext,
     cluster: &Arc<Cluster>,
-    wanted: impl Fn(&Guest, &Resource) -> bool,
-) -> Result<Vec<Found>, ToolFailure> {
-    let rows = ctx.app.resolver.resources(cluster, ctx.caller.snapshot.read_freshness()).await?;
-    if rows.is_empty() {
+    wanted: impl Fn(Entry<'_>) -> bool,
+) -> Result<Listed, ToolFailure> {
+    let inventory = ctx.app.resolver.inventory(cluster, ctx.caller.snapshot.read_freshness()).await?;
+    if inventory.is_empty() {
         // Not even a node: PVE answers so to a token without privileges, and "there are no guests" would be a lie.
         return Err(ToolFailure::new(
             "pve_permission",
@@ -87,18 +105,9 @@ async fn guests_of(
             ),
         ));
     }
-    let mut found: Vec<Found> = visible(&ctx.caller.principal, cluster, &rows)
-        .filter(|(_, guest, row)| wanted(guest, row))
-        .map(|(at, guest, _)| Found {
-            cluster: cluster.clone(),
-            rows: rows.clone(),
-            at,
-            kind: guest.facts.kind,
-            vmid: guest.vmid(),
-        })
-        .collect();
-    found.sort_by_key(|guest| (guest.vmid, guest.at));
-    Ok(found)
+    let visible = visible_guests(&inventory, &cluster.name, &ctx.caller.principal);
+    let places = visible.filter(|entry| wanted(*entry)).map(Entry::place).collect();
+    Ok(Listed { cluster: cluster.clone(), inventory, places })
 }
 
 /// `get_vms`: the virtual machines that the caller may see, with a total that counts only those.
@@ -117,8 +126,9 @@ pub async fn containers(
 }
 
 async fn of_kind(ctx: &CallContext, target: &Target, kind: GuestKind, paging: &Paging) -> HandlerResult {
-    let guests = guests_of(ctx, cluster_of(target)?, |guest, _| guest.facts.kind == kind).await?;
-    GUESTS.page(&guests, 0, paging)
+    let listed =
+        guests_of(ctx, cluster_of(target)?, |entry| entry.guest_kind().map(kind_of) == Some(kind)).await?;
+    GUESTS.page_by(&listed.places, |place| listed.row(*place), 0, paging)
 }
 
 /// Arguments of `find_guests`.
@@ -140,36 +150,44 @@ pub struct FindArgs {
 }
 
 impl FindArgs {
-    fn picks(&self, guest: &Guest, row: &Resource) -> bool {
+    /// Whether it is one of those looked for; a wanted name is in lower case already.
+    fn picks(&self, entry: Entry<'_>) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
         };
-        self.name.as_deref().is_none_or(|part| {
-            row.name.as_deref().is_some_and(|name| name.to_lowercase().contains(&part.to_lowercase()))
-        }) && self.tag.as_deref().is_none_or(|tag| row.tags.value().is_some_and(|tags| tags.contains(tag)))
-            && is(&self.pool, row.pool.value().map(String::as_str))
-            && is(&self.status, Some(&guest.status))
-            && is(&self.node, Some(guest.node()))
+        is(&self.node, entry.node().as_deref())
+            && is(&self.status, Some(entry.status().as_deref().unwrap_or("unknown")))
+            && is(&self.pool, entry.pool().value().map(|pool| &**pool))
+            && self
+                .tag
+                .as_deref()
+                .is_none_or(|tag| entry.tags().value().is_some_and(|tags| tags.contains(tag)))
+            && self
+                .name
+                .as_deref()
+                .is_none_or(|part| entry.name().is_some_and(|name| name.to_lowercase().contains(part)))
     }
 }
 
 /// `find_guests`.
 pub async fn find(ctx: &CallContext, target: &Target, args: FindArgs, paging: &Paging) -> HandlerResult {
-    let args = Arc::new(args);
+    let args = Arc::new(FindArgs { name: args.name.map(|name| name.to_lowercase()), ..args });
     let answers = clusters::ask_each(clusters::addressed(ctx, target), |cluster| {
         let (ctx, args) = (ctx.clone(), args.clone());
-        async move { guests_of(&ctx, &cluster, |guest, row| args.picks(guest, row)).await }
+        async move { guests_of(&ctx, &cluster, |entry| args.picks(entry)).await }
     })
     .await;
-    let mut found = Vec::new();
+    let mut listed = Vec::new();
     let mut unreachable = Vec::new();
     for (cluster, answer) in answers {
         match answer {
-            Ok(guests) => found.extend(guests),
+            Ok(guests) => listed.push(guests),
             Err(failure) => unreachable.push(Unreachable { cluster: cluster.name.clone(), failure }),
         }
     }
-    let mut page = FOUND.page(&found, 0, paging)?;
+    let found: Vec<(&Listed, usize)> =
+        listed.iter().flat_map(|guests| guests.places.iter().map(move |place| (guests, *place))).collect();
+    let mut page = FOUND.page_by(&found, |(guests, place)| guests.row(*place), 0, paging)?;
     page["unreachable"] = unreachable.iter().map(Unreachable::describe).collect();
     Ok(page)
 }

@@ -1,13 +1,12 @@
 //! What of a cluster a caller may read, where an answer is about many guests at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use authz::{Principal, Tier, Vmid};
-use proxmox_api::Resource;
+use proxmox_api::Inventory;
 
 use crate::config::Cluster;
-use crate::resolve::{Guest, guest_of_row};
+use crate::resolve::facts_of;
 use crate::stack::{CallContext, ToolFailure};
 
 /// The guests of one cluster as one caller sees them.
@@ -24,9 +23,37 @@ pub enum Sight {
 pub struct Narrow {
     principal: Arc<Principal>,
     /// By number, whether the caller may read it. A number that is listed twice is readable only if both are.
-    guests: BTreeMap<u32, bool>,
-    /// Nodes that hold a readable guest.
+    guests: Vec<(u32, bool)>,
+    /// Nodes that hold a readable guest, sorted.
     nodes: Vec<String>,
+}
+
+impl Narrow {
+    fn new(principal: Arc<Principal>, cluster: &str, inventory: &Inventory) -> Self {
+        let mut guests: Vec<(u32, bool)> = Vec::new();
+        let mut nodes = Vec::new();
+        for entry in inventory.guests() {
+            let Some(facts) = facts_of(cluster, entry) else { continue };
+            let (vmid, visible) = (facts.vmid.value(), principal.visible(&facts));
+            match guests.last_mut() {
+                Some((last, both)) if *last == vmid => *both &= visible,
+                _ => guests.push((vmid, visible)),
+            }
+            if visible {
+                nodes.extend(entry.node());
+            }
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        let nodes = nodes.into_iter().map(String::from).collect();
+        Self { principal, guests, nodes }
+    }
+
+    /// `None` where there is no such guest.
+    fn guest(&self, vmid: u32) -> Option<bool> {
+        let at = self.guests.binary_search_by_key(&vmid, |(number, _)| *number).ok()?;
+        self.guests.get(at).map(|(_, visible)| *visible)
+    }
 }
 
 impl Sight {
@@ -39,19 +66,8 @@ impl Sight {
         if principal.unrestricted_guests() {
             return Ok(Sight::Everything);
         }
-        let rows = ctx.app.resolver.resources(cluster, ctx.caller.snapshot.read_freshness()).await?;
-        let mut guests = BTreeMap::new();
-        let mut nodes = Vec::new();
-        for guest in rows.iter().filter_map(|row| guest_of_row(&cluster.name, row)) {
-            let visible = principal.visible(&guest.facts);
-            guests.entry(guest.vmid()).and_modify(|both| *both &= visible).or_insert(visible);
-            if visible {
-                nodes.push(guest.node().to_owned());
-            }
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        Ok(Sight::Some(Box::new(Narrow { principal: principal.clone(), guests, nodes })))
+        let inventory = ctx.app.resolver.inventory(cluster, ctx.caller.snapshot.read_freshness()).await?;
+        Ok(Sight::Some(Box::new(Narrow::new(principal.clone(), &cluster.name, &inventory))))
     }
 
     /// Whether everything may be shown.
@@ -63,7 +79,7 @@ impl Sight {
     /// decides, as it does for a guest to be created: what is left of a guest belongs to those whose range holds it.
     pub fn guest(&self, vmid: u32) -> bool {
         let Sight::Some(narrow) = self else { return true };
-        narrow.guests.get(&vmid).copied().unwrap_or_else(|| {
+        narrow.guest(vmid).unwrap_or_else(|| {
             narrow.principal.grant().is_some_and(|grant| {
                 grant.actions().holds(Tier::Read)
                     && Vmid::new(vmid).is_some_and(|vmid| grant.selects_new(vmid).is_some())
@@ -98,16 +114,4 @@ impl Sight {
             Sight::Some(narrow) => narrow.nodes.binary_search_by(|node| node.as_str().cmp(name)).is_ok(),
         }
     }
-}
-
-/// The guests among `rows` that the caller may read, each with the row it came from and that row's index.
-pub fn visible<'r>(
-    principal: &'r Principal,
-    cluster: &'r Cluster,
-    rows: &'r [Resource],
-) -> impl Iterator<Item = (usize, Guest, &'r Resource)> {
-    rows.iter().enumerate().filter_map(|(at, row)| {
-        let guest = guest_of_row(&cluster.name, row)?;
-        principal.visible(&guest.facts).then_some((at, guest, row))
-    })
 }

@@ -134,11 +134,24 @@ impl<T> Table<T> {
     /// # Errors
     /// `fields` names a column that is not there, or a single row exceeds the cap of a result.
     pub fn page<R: Borrow<T>>(&self, rows: &[R], skipped: usize, paging: &Paging) -> HandlerResult {
-        let from = usize::try_from(paging.offset).unwrap_or(usize::MAX).min(rows.len());
-        let to = from.saturating_add(usize::try_from(paging.limit).unwrap_or(usize::MAX)).min(rows.len());
-        let total = rows.len() as u64;
-        let extent = Extent { total: Some(total), more: (to as u64) < total, skipped: Some(skipped as u64) };
-        self.window(rows.get(from..to).unwrap_or_default(), extent, paging)
+        let (rows, extent) = part(rows, skipped, paging);
+        self.window(rows, extent, paging)
+    }
+
+    /// [`Table::page`] of what becomes a row by `row`, which is called for the rows of the page only.
+    ///
+    /// # Errors
+    /// See [`Table::page`].
+    pub fn page_by<R>(
+        &self,
+        rows: &[R],
+        row: impl Fn(&R) -> T,
+        skipped: usize,
+        paging: &Paging,
+    ) -> HandlerResult {
+        let columns = self.chosen(paging)?;
+        let (rows, extent) = part(rows, skipped, paging);
+        assemble(rows.iter().map(|place| row_of(columns.iter().copied(), &row(place))), extent, paging)
     }
 
     /// Rows that begin at the page's offset already.
@@ -198,6 +211,15 @@ impl<T> Table<T> {
     fn properties(&self) -> Map<String, Value> {
         self.0.iter().map(|column| (column.name.to_owned(), column.schema())).collect()
     }
+}
+
+/// Those of `rows`, all of them and sorted, that are on the page.
+fn part<'r, R>(rows: &'r [R], skipped: usize, paging: &Paging) -> (&'r [R], Extent) {
+    let from = usize::try_from(paging.offset).unwrap_or(usize::MAX).min(rows.len());
+    let to = from.saturating_add(usize::try_from(paging.limit).unwrap_or(usize::MAX)).min(rows.len());
+    let extent =
+        Extent { total: Some(rows.len() as u64), more: to < rows.len(), skipped: Some(skipped as u64) };
+    (rows.get(from..to).unwrap_or_default(), extent)
 }
 
 /// The page of rows that are made already, all of them and sorted; `fields` keeps what it names.
