@@ -12,6 +12,7 @@
     reason = "a body reports a finding by panicking; nothing but a test or a fuzzer calls it"
 )]
 
+mod authz_decision;
 mod bytes;
 mod canonical_digest;
 mod dest_quote;
@@ -32,6 +33,7 @@ mod upid;
 mod volid;
 mod waivers_json;
 
+pub use authz_decision::authz_decision;
 pub use canonical_digest::canonical_digest;
 pub use dest_quote::dest_quote;
 pub use grant_selector::grant_selector;
@@ -55,6 +57,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by name: the name of its corpus directory and of its file in `fuzz/fuzz_targets/`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("authz_decision", authz_decision),
     ("canonical_digest", canonical_digest),
     ("dest_quote", dest_quote),
     ("grant_selector", grant_selector),

@@ -293,6 +293,20 @@ mod tests {
         }
     }
 
+    /// The cache is keyed by a secret of this process: what another one remembered means nothing here.
+    #[test]
+    fn tk_13_no_two_processes_remember_a_token_under_the_same_key() {
+        let (one, other) = (Bearer::new(false).unwrap(), Bearer::new(false).unwrap());
+        assert_eq!(one.cache_key("pxw_x"), one.cache_key("pxw_x"));
+        assert_ne!(one.cache_key("pxw_x"), one.cache_key("pxw_y"));
+        assert_ne!(one.cache_key("pxw_x"), other.cache_key("pxw_x"));
+        one.remember(one.cache_key("pxw_x"), 1, Arc::new(Principal::anonymous_reader()));
+        assert!(one.recall(&one.cache_key("pxw_x"), 1).is_some());
+        // Nor does a configuration remember for the next one.
+        assert!(one.recall(&one.cache_key("pxw_x"), 2).is_none());
+        assert!(other.recall(&one.cache_key("pxw_x"), 1).is_none());
+    }
+
     #[tokio::test]
     async fn tk_02_calls_that_wait_with_one_good_token_cost_one_hash() {
         let bearer = Arc::new(Bearer::new(false).unwrap());
