@@ -4,6 +4,9 @@
 mod agent;
 mod dest;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hasher;
 mod options;
 mod push;

@@ -254,6 +254,7 @@ async fn b34_a_rename_whose_end_is_unknown_is_no_success_and_says_so() {
     assert!(error.residue(), "{error}");
 }
 
+// B10: over the cap another way is named instead of hours of parts.
 #[tokio::test]
 async fn sh_17_what_is_in_the_way_or_too_large_is_named_before_a_byte_is_written() {
     let guest = Guest::new();

@@ -400,6 +400,7 @@ async fn sh_16_no_channel_that_a_node_wants_is_opened() {
     assert_eq!((world.accepted, world.refused), (0, 4 * 7), "seven kinds before each of four answers");
 }
 
+// B27: any status but success ends it.
 #[tokio::test]
 async fn sh_08_a_refusal_at_any_sftp_step_ends_the_push_cleanly() {
     for (at, named) in [

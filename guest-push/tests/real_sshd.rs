@@ -481,8 +481,12 @@ async fn sh_02_a_host_key_type_we_do_not_hold_is_no_fallback() {
     assert_eq!(error.kind(), &PushErrorKind::HostKey { fingerprint: None }, "{error}");
 }
 
+// B31: the refusal names both sides' offers.
 #[tokio::test]
 async fn sh_05_weak_algorithms_end_the_handshake() {
+    let node = node!("KexAlgorithms diffie-hellman-group-exchange-sha1,diffie-hellman-group14-sha1\n");
+    let text = pusher(&node).check().await.unwrap_err().to_string();
+    assert!(text.contains("diffie-hellman-group14-sha1") && text.contains("curve25519-sha256"), "{text}");
     for settings in [
         "KexAlgorithms diffie-hellman-group14-sha1\n",
         "KexAlgorithms diffie-hellman-group14-sha256,ecdh-sha2-nistp256\n",
@@ -793,6 +797,34 @@ async fn a_push_crosses_key_exchanges_of_both_sides_unharmed() {
     assert_eq!(std::fs::read(node.guest_root(VMID).join("root/f")).unwrap(), data);
     let exchanges = node.log().matches("SSH2_MSG_KEXINIT received").count();
     assert!(exchanges >= 10, "{exchanges} key exchanges");
+}
+
+/// OpenSSH drops some of many that log in at once, at random and without a word; that is tried again. A refusal is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b29_connections_that_are_dropped_before_the_login_are_tried_again() {
+    let node = node!("MaxStartups 10:30:100\n");
+    let pusher = pusher(&node);
+    let checks: Vec<_> = (0..20)
+        .map(|_| {
+            let pusher = pusher.clone();
+            tokio::spawn(async move { pusher.reach().await })
+        })
+        .collect();
+    for check in checks {
+        check.await.unwrap().unwrap();
+    }
+    // Every one is dropped: that ends, too.
+    let node = node!("MaxStartups 1:100:1\n");
+    // Whoever is greeted has the only place; the server's own start may have had it a moment ago.
+    let _holds_it = loop {
+        let mut stream = std::net::TcpStream::connect((node.host(), node.port())).unwrap();
+        let mut greeting = [0; 4];
+        if std::io::Read::read_exact(&mut stream, &mut greeting).is_ok() && greeting == *b"SSH-" {
+            break stream;
+        }
+    };
+    let error = self::pusher(&node).reach().await.unwrap_err();
+    assert_eq!(*error.kind(), PushErrorKind::Connect, "{error}");
 }
 
 /// The first pushes to a node race to make the staging directory; none may see it half made.

@@ -486,6 +486,67 @@ async fn b23_a_reader_never_sees_a_missing_or_partial_file() {
     assert!(reader.join().unwrap() > 0);
 }
 
+/// Root in a container can lie about its own files, and nothing proves anything against it: what it says is taken for the
+/// container's word (`verified_at: guest`), and only the word for this very file is taken.
+#[tokio::test]
+async fn sh_10_a_hash_program_that_lies_must_know_the_file_to_be_believed() {
+    let node = node!();
+    let pusher = pusher(&node);
+    let data = noise(50_000);
+    let right = data_encoding::HEXLOWER.encode(&Sha256::digest(&data));
+    let liar = node.guest_root(VMID).join("bin/openssl");
+    let wrong = "0".repeat(64);
+    for lie in [wrong.as_str(), "", "OK", &right[..63], &right.to_uppercase(), &format!("{right}0")] {
+        std::fs::write(&liar, format!("#!/bin/sh\ncat >/dev/null\necho '{lie} *stdin'\n")).unwrap();
+        std::fs::set_permissions(&liar, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = push(&pusher, "/root/f", &PushOptions::default(), &data).await.unwrap_err();
+        let kind = error.kind();
+        let expected = if lie == wrong {
+            matches!(kind, PushErrorKind::HashMismatch)
+        } else {
+            matches!(kind, PushErrorKind::Remote { .. })
+        };
+        assert!(expected, "{lie:?}: {error}");
+        assert_eq!(names(&node.guest_root(VMID).join("root")), [""; 0], "{lie:?}");
+    }
+    // A liar that knows the file has it.
+    std::fs::write(&liar, format!("#!/bin/sh\ncat >/dev/null\necho '{right} *stdin'\n")).unwrap();
+    let receipt = push(&pusher, "/root/f", &PushOptions::default(), &data).await.unwrap();
+    assert_eq!(receipt.verified_at, VerifiedAt::Guest);
+    // It cannot lie about the size: that is counted by another program.
+    node.fault("stream_short", "1000");
+    let error = push(&pusher, "/root/g", &PushOptions::default(), &data).await.unwrap_err();
+    assert_eq!(*error.kind(), PushErrorKind::HashMismatch, "{error}");
+}
+
+/// A destination is a path of the container, whatever it is called, and the node's own names are not of the caller's making.
+#[tokio::test]
+async fn dp_11_paths_of_the_node_are_paths_of_the_guest_and_staging_has_names_of_its_own() {
+    let node = node!();
+    let pusher = pusher(&node);
+    let places = ["/etc/pve/priv/authorized_keys", "/var/lib/vz/x", "/root/.ssh/authorized_keys"];
+    let host = |path: &str| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+    let before = places.map(host);
+    for route in [LxcRoute::Stream, LxcRoute::SftpPctPush] {
+        for path in places.into_iter().chain([node.staging_dir().join("mine").to_str().unwrap()]) {
+            let options = PushOptions { route, mkdir: true, overwrite: true, ..PushOptions::default() };
+            let seen = std::sync::Mutex::new(Vec::new());
+            let progress = |_: u64, _: guest_push::Stage| seen.lock().unwrap().extend(node.staged());
+            let receipt = pusher.push_lxc(VMID, &dest(path), &options, noise(5000), &progress).await.unwrap();
+            assert_eq!(receipt.bytes, 5000);
+            let inside = node.guest_root(VMID).join(path.trim_start_matches('/'));
+            assert_eq!(std::fs::metadata(inside).unwrap().len(), 5000, "{path}");
+            for name in seen.into_inner().unwrap() {
+                let hex = name.strip_prefix("pxw-").unwrap_or_default();
+                assert!(hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+            }
+        }
+    }
+    assert_eq!(places.map(host), before, "the node's own files");
+    assert!(!node.staging_dir().join("mine").exists());
+    assert_eq!(node.residue(), [""; 0]);
+}
+
 /// A small generator that gives the same numbers every time.
 struct Dice(u64);
 

@@ -103,6 +103,7 @@ fn payload() -> Vec<u8> {
     (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
+// C07, C09, C11: told to continue once the link is won, refused before that; chunks without a length.
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_21_and_22_curl_sends_with_length_chunked_and_waiting_to_continue() {
     let Some(real) = Real::start().await else { return };

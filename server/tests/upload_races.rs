@@ -17,6 +17,7 @@ use tokio::sync::Barrier;
 
 const CLIENTS: usize = 64;
 
+// C04: one winner, one file, one redemption on record.
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_10_concurrent_puts_have_one_winner() {
     let rounds: usize =

@@ -1,9 +1,10 @@
 //! The one winner's hold on a link.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use crate::{LinkId, LinkStore, Outcome};
 
 /// What the store says to a presented token.

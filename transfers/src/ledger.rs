@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::Gauge;
-use crate::link::TokenHash;
+use crate::link::{RandomKeyed, TokenHash};
 use crate::store::Counts;
 use crate::{Limits, LinkId, LinkStatus, MintError, Outcome};
 
@@ -17,9 +17,9 @@ pub(crate) struct Ledger<B> {
     limits: Limits,
     /// The latest time anybody told; time does not go back.
     clock: Duration,
-    records: HashMap<LinkId, Record<B>>,
+    records: RandomKeyed<LinkId, Record<B>>,
     /// One entry per record, of whatever phase: this is how a spent token is remembered.
-    tokens: HashMap<TokenHash, LinkId>,
+    tokens: RandomKeyed<TokenHash, LinkId>,
     /// The pending records by the moment they expire.
     expiring: BTreeSet<(Duration, LinkId)>,
     /// The finished records by the moment they retire, with their owner.
@@ -60,8 +60,8 @@ impl<B> Ledger<B> {
         Ledger {
             limits,
             clock: Duration::ZERO,
-            records: HashMap::new(),
-            tokens: HashMap::new(),
+            records: RandomKeyed::default(),
+            tokens: RandomKeyed::default(),
             expiring: BTreeSet::new(),
             retiring: BTreeMap::new(),
             tallies: HashMap::new(),
@@ -291,7 +291,12 @@ impl<B> Ledger<B> {
 
     /// Changes an owner's tally, and forgets an owner of whom nothing is left.
     fn tally(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Tally)) {
-        let tally = self.tallies.entry(Arc::clone(owner)).or_default();
+        let Some(tally) = self.tallies.get_mut(owner) else {
+            let mut tally = Tally::default();
+            change(&mut tally);
+            self.tallies.insert(Arc::clone(owner), tally);
+            return;
+        };
         change(tally);
         if tally.pending == 0 && tally.outcomes == 0 {
             self.tallies.remove(owner);

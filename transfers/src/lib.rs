@@ -19,6 +19,7 @@ mod link;
 mod outcome;
 pub mod policy;
 mod store;
+mod sync;
 pub mod tus;
 
 pub use capped::{CappedHasher, OverCap};

@@ -2,7 +2,9 @@
 //!
 //! They are drawn from separate entropy, so that nothing about the token can be learnt from the id.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::str::FromStr;
 
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
@@ -60,8 +62,44 @@ fn decode(text: &str) -> Option<Zeroizing<[u8; 32]>> {
 }
 
 /// The SHA-256 of a token's 256 bits: all that the store keeps of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenHash([u8; 32]);
+
+impl Hash for TokenHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(first_half(&self.0));
+    }
+}
+
+/// The first eight bytes of something random.
+fn first_half(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Hashes keys that are random already by taking eight bytes of them as they are. Whoever chooses keys could make them
+/// collide, so it is for keys of the store alone: drawn from the system's random source, or SHA-256 of that.
+#[derive(Default)]
+pub(crate) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn write(&mut self, bytes: &[u8]) {
+        // Not called by the two keys that there are; right for any other.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A map whose keys are hashed [`AsIs`].
+pub(crate) type RandomKeyed<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
 
 impl TokenHash {
     pub(crate) fn of_entropy(bits: &[u8; 32]) -> TokenHash {
@@ -77,8 +115,14 @@ impl TokenHash {
 /// The public half of a link: 128 random bits, shown as 26 lower-case base32 characters (RFC 4648 alphabet).
 ///
 /// It may be logged and audited. It redeems nothing, and it reads the outcome only together with the owner.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId([u8; 16]);
+
+impl Hash for LinkId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(first_half(&self.0));
+    }
+}
 
 impl LinkId {
     /// The length of the text, in characters.
@@ -153,6 +197,20 @@ mod tests {
             data_encoding::HEXLOWER.encode(&hash),
             "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"
         );
+    }
+
+    #[test]
+    fn random_keys_are_hashed_by_their_first_bytes_and_others_by_all() {
+        use std::hash::BuildHasher;
+
+        let hasher = BuildHasherDefault::<AsIs>::default();
+        let id = [[7; 8], [8; 8]].concat().try_into().unwrap();
+        assert_eq!(hasher.hash_one(LinkId::from_entropy(id)), 0x0707_0707_0707_0707);
+        assert_eq!(hasher.hash_one(TokenHash([9; 32])), 0x0909_0909_0909_0909);
+        let others = ["", "a", "b", "ab", "ba", "aa"].map(|text| hasher.hash_one(text));
+        for (n, one) in others.iter().enumerate() {
+            assert!(others.iter().skip(n + 1).all(|other| other != one), "{others:x?}");
+        }
     }
 
     #[test]

@@ -103,6 +103,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_end_has_a_word_of_its_own() {
+        let text = String::new;
+        let ok = Outcome::Ok {
+            bytes: 1,
+            sha256: [0; 32],
+            verified_at: "guest",
+            checksum_verified: true,
+            route: "stream",
+        };
+        for (outcome, word) in [
+            (ok, "ok"),
+            (Outcome::Failed { code: "no_space", message: text() }, "failed"),
+            (Outcome::AbortedByClient { bytes: 0 }, "aborted_by_client"),
+            (Outcome::Aborted { bytes: 0 }, "aborted"),
+            (Outcome::Voided { reason: text() }, "voided"),
+            (Outcome::Expired, "expired"),
+        ] {
+            assert_eq!(outcome.code(), word);
+        }
+    }
+
+    #[test]
     fn free_text_is_cut_at_a_character() {
         for (message, kept) in
             [("é".repeat(600), 1024), (format!("x{}", "é".repeat(600)), 1023), ("ok".into(), 2)]

@@ -1,13 +1,14 @@
 //! The store: one lock around the [ledger](crate::ledger), and nothing that blocks or panics under it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use zeroize::Zeroize;
 
 use crate::ledger::{Found, Ledger};
 use crate::link::TokenHash;
+use crate::sync::Mutex;
 use crate::{Claim, Limits, LinkId, LinkStatus, LinkToken, Outcome, Presented};
 
 /// A fresh link, as its owner gets to see it.

@@ -13,6 +13,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::time::timeout;
 
 use super::Identity;
+use super::exec::printable;
 use super::known_hosts::{KnownHosts, Verdict, fingerprint};
 use crate::error::{PushError, PushErrorKind, Step};
 use crate::target::{Deadlines, SshTarget};
@@ -48,6 +49,10 @@ const WINDOW: u32 = 256 * 1024;
 /// How long a dropped connection may take to say goodbye before its socket is closed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// How often a connection may be dropped before the keys are exchanged: OpenSSH's `MaxStartups` drops some at random while
+/// ten others log in. Nothing else is tried again.
+const DROPS: u32 = 4;
+
 /// An authenticated connection. Dropped, it says goodbye in a task of its own and closes the socket after
 /// [`FAREWELL`] at the latest, whatever the connection's task is doing.
 pub(crate) struct Session {
@@ -65,13 +70,23 @@ impl Session {
         rekey_after: u32,
     ) -> Result<Self, PushError> {
         let config = Arc::new(config(host_key_algorithms(target, known_hosts)?, rekey_after));
-        let (stream, hangup) = connect(target, deadlines.connect).await?;
-        let client =
-            Client { known_hosts: Arc::clone(known_hosts), host: target.host.clone(), port: target.port };
-        let mut handle = timeout(deadlines.handshake, client::connect_stream(config, stream, client))
-            .await
-            .map_err(|_| PushError::deadline(Step::Handshake, deadlines.handshake))?
-            .map_err(|refusal| refusal.explain(target))?;
+        let mut dropped = 0;
+        let (mut handle, hangup) = loop {
+            let (stream, hangup) = connect(target, deadlines.connect).await?;
+            let client =
+                Client { known_hosts: Arc::clone(known_hosts), host: target.host.clone(), port: target.port };
+            let handshake = client::connect_stream(Arc::clone(&config), stream, client);
+            match timeout(deadlines.handshake, handshake).await {
+                Err(_) => return Err(PushError::deadline(Step::Handshake, deadlines.handshake)),
+                Ok(Ok(handle)) => break (handle, hangup),
+                Ok(Err(refusal)) if refusal.is_drop() && dropped < DROPS => {
+                    drop(hangup);
+                    dropped += 1;
+                    tokio::time::sleep(pause(dropped)).await;
+                }
+                Ok(Err(refusal)) => return Err(refusal.explain(target)),
+            }
+        };
         let key = PrivateKeyWithHashAlg::new(identity.key(), None);
         let answer = timeout(deadlines.auth, handle.authenticate_publickey(target.user.as_str(), key))
             .await
@@ -126,6 +141,15 @@ impl Drop for Hangup {
         // An error means that the peer has closed it already.
         let _closed = self.0.shutdown(Shutdown::Both);
     }
+}
+
+/// How long to wait after the so-manieth drop: twice as long each time, and not all at the same moment.
+fn pause(dropped: u32) -> Duration {
+    let mut random = [0];
+    // Without randomness all wait equally long, which is no harm to the one that waits.
+    let _drawn = getrandom::fill(&mut random);
+    let base = Duration::from_millis(50) * (1 << dropped.min(8));
+    base + base * u32::from(random[0]) / 256
 }
 
 async fn connect(target: &SshTarget, deadline: Duration) -> Result<(TcpStream, Hangup), PushError> {
@@ -324,6 +348,18 @@ impl client::Handler for Client {
 }
 
 impl Refusal {
+    /// Whether the node only hung up: not a word about keys or algorithms.
+    fn is_drop(&self) -> bool {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        match self {
+            Self::Ssh(russh::Error::Disconnect | russh::Error::HUP) => true,
+            Self::Ssh(russh::Error::IO(error)) => {
+                matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+            }
+            _ => false,
+        }
+    }
+
     fn explain(self, target: &SshTarget) -> PushError {
         let place = place(target);
         match self {
@@ -354,10 +390,11 @@ impl Refusal {
                     ours.join(", ")
                 ),
             ),
-            Self::Ssh(russh::Error::NoCommonAlgo { kind, ours, .. }) => PushError::new(
+            Self::Ssh(russh::Error::NoCommonAlgo { kind, ours, theirs }) => PushError::new(
                 PushErrorKind::Connect,
                 format!(
-                    "{place} offers no acceptable {kind:?} algorithm, expected one of {}",
+                    "{place} offers no acceptable {kind:?} algorithm: it has {}, expected one of {}; update its SSH server",
+                    printable(theirs.join(", ").as_bytes()),
                     ours.join(", ")
                 ),
             ),

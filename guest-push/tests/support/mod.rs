@@ -94,6 +94,11 @@ impl Sshd {
         "127.0.0.1"
     }
 
+    /// The process that listens.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.port
@@ -149,6 +154,27 @@ impl Sshd {
         }
         self.start_guest(vmid);
         root
+    }
+
+    /// Gives a container `openssl`, which most distributions have and which hashes fastest, with the libraries it needs.
+    /// `false` when this machine has none to give.
+    pub fn add_openssl(&self, vmid: u32) -> bool {
+        let program = Path::new("/usr/bin/openssl");
+        let Ok(needed) = Command::new("ldd").arg(program).output() else { return false };
+        if !needed.status.success() {
+            return false;
+        }
+        let listed = String::from_utf8(needed.stdout).unwrap();
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
+        let root = self.guest_root(vmid);
+        for file in libraries.chain([program]) {
+            let inside = root.join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(inside.parent().unwrap()).unwrap();
+            fs::copy(file, inside).unwrap();
+        }
+        // The search path of the stub's shells is the machine's; the root has no other folder for programs.
+        symlink("../usr/bin/openssl", root.join("bin/openssl")).unwrap();
+        true
     }
 
     /// The root folder of a container.

@@ -133,8 +133,7 @@ pub(super) static TOOLS: &[ToolSpec] = &[
             wildcard: true,
         },
         title: "Transfers of this token",
-        description: "Lists the links that this token has minted and that are pending, running or ended within the last hour, with what \
-                      they are for and where they stand. Never shows a URL.",
+        description: "Lists this token's links, pending, running or ended within the last hour: what they are for, where they stand. Never a URL.",
         addresses: Addresses::Nothing,
         hints: READ,
         privileges: &[],
@@ -157,8 +156,8 @@ pub(super) static TOOLS: &[ToolSpec] = &[
     ToolSpec {
         rule: low("cancel_transfer", false),
         title: "Cancel a transfer",
-        description: "Takes back a link that is pending, or stops a transfer that is running; only the token that minted it can. Nothing \
-                      is put in place and what was on its way is removed. A transfer that is over is refused.",
+        description: "Takes back a link that is pending, or stops a transfer that is running; only the token that minted it can. \
+                      Nothing is put in place and what was on its way is removed.",
         addresses: Addresses::Transfer,
         hints: ROUTINE,
         privileges: &[],

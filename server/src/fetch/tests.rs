@@ -116,6 +116,7 @@ async fn fu_15_a_file_comes_with_name_and_tag_and_no_credential_is_ever_sent() {
     }
 }
 
+// D19: there is one request a hop, and no later one that could ask anew.
 #[tokio::test]
 async fn d01_fu_06_a_name_is_looked_up_once_and_the_vetted_address_is_dialled() {
     let web = Web::start(vec![ok("x")]).await;
@@ -193,6 +194,12 @@ async fn d12_a_fragment_is_dropped_and_the_host_is_the_one_before_it() {
     let rules = Rules { ports: vec![80], ..Rules::default() };
     fetcher(lookup.clone()).fetch(url, &rules, &Never::default(), 10).await.unwrap_err();
     assert_eq!(lookup.asked(), 1, "the name was looked up, not the address behind the fragment");
+    // D11: of two `@` parsers take the one or the other; none is taken.
+    for url in ["http://x@allowed.test:y@10.0.0.9/", "http://allowed.test@10.0.0.9/"] {
+        let refused = fetcher(lookup.clone()).fetch(url, &rules, &Never::default(), 10).await;
+        assert!(refused.is_err(), "{url}");
+    }
+    assert_eq!(lookup.asked(), 1);
 }
 
 #[tokio::test]

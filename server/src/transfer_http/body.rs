@@ -250,6 +250,17 @@ mod tests {
         assert_eq!(source.next().await.unwrap(), None);
     }
 
+    #[test]
+    fn d17_the_deadline_grows_with_the_largest_upload_allowed() {
+        let limits = Limits::default();
+        let (small, large) = (Pace::of(&limits, 1 << 20), Pace::of(&limits, 10 << 30));
+        assert_eq!(small.total, Duration::from_secs(601));
+        // A gibibyte at 2 MiB/s takes 512 s.
+        assert_eq!(large.total, Duration::from_secs(600 + 10_240));
+        assert_eq!((small.idle, small.window), (large.idle, large.window));
+    }
+
+    // C14: what is shorter than it declared is no file.
     #[tokio::test]
     async fn ul_26_a_body_shorter_than_declared_is_an_abort() {
         let mut source = BodySource::new(Full::new(Bytes::from_static(b"ab")), Some(3), 10, PACE);

@@ -127,9 +127,14 @@ impl Drop for Program {
 }
 
 pub fn command(line: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_proxward"));
+    let mut command = Command::new(binary());
     command.args(line).env_remove("RUST_LOG");
     command
+}
+
+/// The program that was built with the tests; to measure, another build of it, from `PROXWARD_TEST_PROGRAM`.
+pub fn binary() -> std::ffi::OsString {
+    std::env::var_os("PROXWARD_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_proxward").into())
 }
 
 /// A client over standard input and output that insists on frames.

@@ -47,6 +47,7 @@ async fn malformed(up: &Uploads, link: &Link, lines: &[&str], body: &[u8]) {
     assert_eq!(up.status(link).await["state"], "pending", "{lines:?}");
 }
 
+// C19: a form's file name goes nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_17_multipart_is_415_and_spends_the_link() {
     let up = Uploads::new().await;
@@ -113,6 +114,7 @@ async fn ul_18_lengths_are_held_to_the_cap_and_to_one_reading() {
     assert!(up.records("transfer.link_reuse").await.len() <= 2, "malformed requests present nothing");
 }
 
+// C10, C11: what is counted is what comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_19_a_chunked_body_is_cut_off_at_the_byte_over_the_cap() {
     let up = small().await;
@@ -229,6 +231,7 @@ async fn ul_25_a_body_that_stalls_is_408() {
     assert_eq!(up.outcome(&link).await["bytes"], json!(null));
 }
 
+// D16: an idle limit alone would let it go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn ul_25_a_body_that_drips_is_408_although_it_is_never_silent() {
     let up = impatient(500).await;

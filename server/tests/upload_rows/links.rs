@@ -86,6 +86,11 @@ async fn links_are_listed_to_their_minter_alone_and_never_with_a_url() {
     assert!(!text.contains(&first.token) && !text.contains(&second.token));
     let page = up.agent.call("list_transfers", json!({"limit": 1, "offset": 1})).await.unwrap();
     assert_eq!(page["items"].as_array().unwrap().len(), 1);
+    let narrow = up.agent.call("list_transfers", json!({"fields": ["link_id", "state"]})).await.unwrap();
+    for item in narrow["items"].as_array().unwrap() {
+        let columns: Vec<&String> = item.as_object().unwrap().keys().collect();
+        assert_eq!(columns, ["link_id", "state"], "{narrow}");
+    }
     let others = up.stage.client(up.address, "other").call("list_transfers", json!({})).await.unwrap();
     assert_eq!(others["total"], 0);
 }

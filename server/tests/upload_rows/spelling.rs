@@ -270,3 +270,36 @@ async fn ul_35_answers_are_uncacheable_leak_no_referrer_and_no_token() {
         assert!(!reply.head.contains(&link.token) && !reply.text().contains(&link.token), "{reply:?}");
     }
 }
+
+/// JSON is Unicode: a name of other bytes cannot be said, and nothing stands in for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn dp_07_a_name_that_is_not_utf_8_is_refused_and_never_replaced() {
+    let up = Uploads::new().await;
+    let call = |dest: &[u8]| {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"proxmox_upload_link",
+            "arguments":{"cluster":"alpha","vmid":200,"dest":"/root/@"},"_meta":{
+            "io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let (before, after) = text.split_once('@').unwrap();
+        let body = [before.as_bytes(), dest, after.as_bytes()].concat();
+        let lines = [
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            "Mcp-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            "Mcp-Name: proxmox_upload_link",
+            &format!("Authorization: Bearer {}", up.stage.bearer("agent")),
+            &format!("Content-Length: {}", body.len()),
+        ];
+        [head(up.address, "POST", "/mcp", &lines).into_bytes(), body].concat()
+    };
+    for dest in [&b"\xff"[..], b"\xc3\x28", b"caf\xe9", b"\xed\xa0\x80", br"\ud800", br"\udc00x"] {
+        let reply = once(up.address, call(dest)).await;
+        assert_eq!(reply.status, 400, "{dest:?}: {reply:?}");
+        assert!(reply.text().contains("-32700"), "{dest:?}: {reply:?}");
+    }
+    let listed = up.agent.call("list_transfers", serde_json::json!({})).await.unwrap();
+    assert_eq!(listed["total"], 0, "{listed}");
+    // What can be said is taken as it is.
+    let reply = once(up.address, call("caf\u{e9}".as_bytes())).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+}

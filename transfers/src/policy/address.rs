@@ -348,6 +348,67 @@ mod tests {
         assert_eq!(rules.judge(at("10.0.0.9:22")), Err(AddressRefusal::Own));
     }
 
+    /// What is never reachable is recognised in any clothing, and not only refused for the clothing.
+    #[test]
+    fn fu_03_fu_20_metadata_and_own_machines_are_known_in_any_clothing() {
+        let clothed = |v4: [u8; 4]| {
+            let bits = u32::from_be_bytes(v4);
+            let (high, low) = ((bits >> 16) as u16, bits as u16);
+            [
+                IpAddr::from(v4),
+                Ipv4Addr::from(v4).to_ipv6_mapped().into(),
+                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low).into(),
+                Ipv6Addr::new(0x64, 0xff9b, 1, 2, 3, 4, high, low).into(),
+                Ipv6Addr::new(0x2002, high, low, 1, 2, 3, 4, 5).into(),
+                Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low).into(),
+                Ipv6Addr::new(0x2001, 0, 1, 2, 3, 4, !high, !low).into(),
+                Ipv6Addr::new(0x2a00, 1, 2, 3, 0, 0x5efe, high, low).into(),
+                Ipv6Addr::new(0x2a00, 1, 2, 3, 0x200, 0x5efe, high, low).into(),
+            ]
+        };
+        let own = Ipv4Addr::new(9, 8, 7, 6);
+        let rules = Rules { never: vec![SocketAddr::new(own.into(), 443)], ..rules() };
+        let services = [
+            [169, 254, 169, 254],
+            [169, 254, 169, 253],
+            [169, 254, 169, 123],
+            [169, 254, 170, 2],
+            [169, 254, 170, 23],
+            [100, 100, 100, 200],
+            [192, 0, 0, 192],
+            [168, 63, 129, 16],
+        ];
+        for ip in services.into_iter().flat_map(clothed) {
+            assert_eq!(rules.judge(SocketAddr::new(ip, 443)), Err(AddressRefusal::Metadata), "{ip}");
+        }
+        for ip in clothed(own.octets()) {
+            assert_eq!(rules.judge(SocketAddr::new(ip, 443)), Err(AddressRefusal::Own), "{ip}");
+            assert_ne!(rules.judge(SocketAddr::new(ip, 80)), Err(AddressRefusal::Own), "{ip}");
+        }
+        // Alike, and something else: a country's own block, an interface identifier of another kind.
+        for other in ["2001:1::a901:5601", "2a00:1:2:3:100:5efe:a9fe:a9fe", "2a00:1:2:3:0:5eff:a9fe:a9fe"] {
+            let judged = rules.judge(SocketAddr::new(other.parse().unwrap(), 443));
+            assert_ne!(judged, Err(AddressRefusal::Metadata), "{other}");
+        }
+        for six in ["fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::123", "fd00:ec2::23", "fd20:ce::254"] {
+            let judged = rules.judge(SocketAddr::new(six.parse().unwrap(), 443));
+            assert_eq!(judged, Err(AddressRefusal::Metadata), "{six}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_a_word_of_its_own_for_logs() {
+        let all = [
+            (AddressRefusal::Metadata, "metadata"),
+            (AddressRefusal::Own, "own"),
+            (AddressRefusal::Port, "port"),
+            (AddressRefusal::NotPublic, "not_public"),
+        ];
+        for (refusal, word) in all {
+            assert_eq!(refusal.code(), word);
+        }
+    }
+
     #[test]
     fn fu_17_every_refusal_reads_the_same() {
         let texts =

@@ -195,6 +195,7 @@ mod tests {
             assert_eq!(check_text(bad), Err(UrlRefusal::Character), "{bad:?}");
         }
         assert_eq!(check_text("https://h/%5C%09"), Ok(()));
+        assert_eq!(check_text(&"x".repeat(MAX_URL)), Ok(()));
         assert_eq!(check_text(&"x".repeat(MAX_URL + 1)), Err(UrlRefusal::TooLong));
         let host = Some(Host::Name("h.example"));
         assert_eq!(check_parts(&parts("http", true, host)), Err(UrlRefusal::UserInfo));
@@ -217,6 +218,24 @@ mod tests {
         }
         for good in ["example.org", "example.org.", "localhost.example.org", "xn--bcher-kva.example"] {
             assert_eq!(check_host(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_a_word_of_its_own_for_logs() {
+        for (refusal, word) in [
+            (UrlRefusal::TooLong, "too_long"),
+            (UrlRefusal::Character, "character"),
+            (UrlRefusal::Malformed, "malformed"),
+            (UrlRefusal::Scheme, "scheme"),
+            (UrlRefusal::UserInfo, "userinfo"),
+            (UrlRefusal::NoHost, "no_host"),
+            (UrlRefusal::LocalName, "local_name"),
+            (UrlRefusal::Downgrade, "downgrade"),
+            (UrlRefusal::TooManyRedirects, "too_many_redirects"),
+            (UrlRefusal::Circle, "circle"),
+        ] {
+            assert_eq!(refusal.code(), word);
         }
     }
 

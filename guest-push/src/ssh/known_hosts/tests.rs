@@ -69,6 +69,7 @@ fn sh_04_hashed_names_match_by_name_and_port() {
     assert_eq!(judge(&hashed("[pve1.example.org]:2222"), "pve1.example.org", 22), Verdict::Unknown);
 }
 
+// B17, B20: all lines for a host count, also several of one type.
 #[test]
 fn sh_02_another_key_is_changed_and_a_revoked_one_wins() {
     let ((one, one_text), (two, two_text)) = (key(1), key(2));

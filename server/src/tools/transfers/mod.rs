@@ -14,7 +14,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use transfers::{LinkId, LinkStatus, Outcome};
 
+use super::paging::Paging;
 use super::power::guest_of;
+use super::table::page_of;
 use crate::audit::Event;
 use crate::catalog::{HandlerResult, Target};
 use crate::changes::fingerprint;
@@ -88,9 +90,11 @@ pub struct TransfersArgs {
     /// Index of the first item, from 0.
     #[schemars(range(min = 0))]
     pub offset: Option<u64>,
-    /// Largest number of items to return, 1 to 700; 100 when omitted.
+    /// Most items to return; 100 when omitted.
     #[schemars(range(min = 1, max = 700))]
     pub limit: Option<u64>,
+    /// Columns to keep; all when omitted.
+    pub fields: Option<Vec<String>>,
 }
 
 /// A guest that can take or give a file now, and the way into it.
@@ -339,12 +343,9 @@ pub async fn list(ctx: &CallContext, args: TransfersArgs) -> HandlerResult {
     const DEFAULT_LIMIT: u64 = 100;
     let transfers = transfers_of(ctx)?;
     let all = transfers.list(ctx.caller.principal.name(), ctx.app.clock.monotonic());
-    let total = all.len();
-    let (offset, limit) = (args.offset.unwrap_or(0), args.limit.unwrap_or(DEFAULT_LIMIT));
-    let items: Vec<Value> = all
+    let paging = Paging::of(args.offset, Some(args.limit.unwrap_or(DEFAULT_LIMIT)), args.fields)?;
+    let rows = all
         .into_iter()
-        .skip(usize::try_from(offset).unwrap_or(usize::MAX))
-        .take(usize::try_from(limit).unwrap_or(usize::MAX))
         .map(|(id, summary, status)| {
             let mut out = shown(&id, status);
             if let Some(summary) = summary {
@@ -355,12 +356,10 @@ pub async fn list(ctx: &CallContext, args: TransfersArgs) -> HandlerResult {
                 }
                 out.insert("path".to_owned(), summary.path.into());
             }
-            Value::Object(out)
+            out
         })
         .collect();
-    let shown = u64::try_from(items.len()).unwrap_or(u64::MAX);
-    let has_more = offset.saturating_add(shown) < u64::try_from(total).unwrap_or(u64::MAX);
-    Ok(json!({"items": items, "total": total, "offset": offset, "limit": limit, "has_more": has_more}))
+    page_of(rows, &paging)
 }
 
 /// `get_transfer`, and `proxmox_upload_link` with a `link_id` alone.
