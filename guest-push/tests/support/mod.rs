@@ -300,8 +300,11 @@ fn busybox() -> Option<&'static Path> {
 
 fn sshd_config(base: &Path, port: u16, settings: &str) -> String {
     let base = base.display();
+    // Of this one setting some versions take the first line and some the last.
+    let startups = if settings.contains("MaxStartups") { "" } else { "MaxStartups 200" };
     format!(
         "{settings}
+{startups}
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {base}/host_key
@@ -313,7 +316,6 @@ PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PrintMotd no
-MaxStartups 200
 MaxSessions 50
 SetEnv PATH={base}/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 Subsystem sftp internal-sftp
