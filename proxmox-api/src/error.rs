@@ -50,6 +50,8 @@ pub enum ErrorKind {
     PermissionDenied,
     /// The endpoint answered with a redirect, which is never followed.
     Redirected,
+    /// A change in a [rehearsal](crate::Client::rehearsal): nothing was sent.
+    Rehearsed,
     /// Any other error of PVE's own.
     Server,
     /// The bytes to be uploaded could not be read, or were not as many as was said.
@@ -98,6 +100,7 @@ impl ErrorKind {
             Self::Parameter => "parameter",
             Self::PermissionDenied => "permission_denied",
             Self::Redirected => "redirected",
+            Self::Rehearsed => "rehearsed",
             Self::Server => "server",
             Self::Source => "source",
             Self::Timeout => "timeout",

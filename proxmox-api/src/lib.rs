@@ -20,7 +20,7 @@ mod wire;
 
 pub use access::Permissions;
 pub use agent::{AgentFile, ExecStatus, MAX_WRITE as AGENT_MAX_WRITE};
-pub use client::{ApiToken, Client, ClientBuilder, Endpoint, Timeouts};
+pub use client::{ApiToken, Client, ClientBuilder, Endpoint, Rehearsal, RehearsedRequest, Timeouts};
 pub use cluster::{ClusterNode, ClusterStatus, Version};
 pub use error::{Effect, Error, ErrorKind};
 pub use firewall::{

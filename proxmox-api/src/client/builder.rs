@@ -153,6 +153,7 @@ impl ClientBuilder {
             reads_lane: Lane::for_reads(),
             writes_lane: Lane::for_writes(),
             breaker: Breaker::default(),
+            rehearsal: None,
         })))
     }
 }

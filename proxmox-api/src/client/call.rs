@@ -14,6 +14,8 @@ use crate::{
 pub(super) const BODY_CAP: usize = 512 * 1024;
 /// pveproxy reads 8 KiB of header; the rest of it needs room too.
 const TARGET_CAP: usize = 7 * 1024;
+/// What every path begins with.
+const PREFIX: &str = "/api2/json";
 
 /// A call as it goes out: everything but the endpoint.
 pub(super) struct Call {
@@ -28,7 +30,7 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(method: Method, path: Path, form: Form) -> Self {
         let label = format!("{method} {}", path.as_str());
-        let mut target = format!("/api2/json{}", path.as_str());
+        let mut target = format!("{PREFIX}{}", path.as_str());
         let with_body = method == Method::POST || method == Method::PUT;
         if !with_body && !form.is_empty() {
             target.push('?');
@@ -41,7 +43,7 @@ impl Call {
     /// A POST whose body is sent some other way.
     pub(super) fn streamed(path: &Path) -> Self {
         let label = format!("POST {}", path.as_str());
-        Self { method: Method::POST, target: format!("/api2/json{}", path.as_str()), body: None, label }
+        Self { method: Method::POST, target: format!("{PREFIX}{}", path.as_str()), body: None, label }
     }
 
     /// The request up to its body.
@@ -72,6 +74,20 @@ impl Call {
 
     pub(super) fn is_mutation(&self) -> bool {
         self.method != Method::GET
+    }
+
+    /// Method, path and form of a change; `None` for a read.
+    pub(super) fn parts(&self) -> Option<(&Method, &str, String)> {
+        if !self.is_mutation() {
+            return None;
+        }
+        let target = self.target.strip_prefix(PREFIX).unwrap_or(&self.target);
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let form = match &self.body {
+            Some(body) => String::from_utf8_lossy(body).into_owned(),
+            None => query.to_owned(),
+        };
+        Some((&self.method, path, form))
     }
 
     pub(super) fn request(

@@ -54,6 +54,9 @@ impl Inner {
     ) -> Result<Reply, Error> {
         let result = async {
             call.check_size()?;
+            if let Some(rehearsed) = self.rehearsal.as_deref().and_then(|notes| call.rehearse(notes)) {
+                return Err(rehearsed);
+            }
             let pass = self.breaker.pass(Instant::now())?;
             let result = work.await;
             pass.end(&result, Instant::now());

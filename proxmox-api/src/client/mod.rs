@@ -8,6 +8,7 @@ mod endpoint;
 mod exchange;
 mod fault;
 mod lane;
+mod rehearsal;
 mod token;
 mod upload;
 
@@ -28,6 +29,7 @@ use hyper_util::client::legacy;
 pub use builder::{ClientBuilder, Timeouts};
 pub use endpoint::Endpoint;
 pub(crate) use fault::{chain, is_tls};
+pub use rehearsal::{Rehearsal, RehearsedRequest};
 pub use token::ApiToken;
 pub(crate) use upload::Multipart;
 
@@ -69,6 +71,8 @@ struct Inner {
     reads_lane: Lane,
     writes_lane: Lane,
     breaker: Breaker,
+    /// Of a client that sends no change: where it says what it would have sent.
+    rehearsal: Option<Arc<rehearsal::Notes>>,
 }
 
 impl Client {
@@ -93,8 +97,13 @@ impl Client {
     /// trust: for finding out how each of them is.
     #[must_use]
     pub fn only(&self, endpoint: &Endpoint) -> Self {
+        self.sibling(vec![endpoint.clone()], self.0.rehearsal.clone())
+    }
+
+    /// The same connections, token and trust with its own queue and count of failures.
+    fn sibling(&self, endpoints: Vec<Endpoint>, rehearsal: Option<Arc<rehearsal::Notes>>) -> Self {
         Self(Arc::new(Inner {
-            endpoints: vec![endpoint.clone()],
+            endpoints,
             preferred: AtomicUsize::new(0),
             header: self.0.header.clone(),
             token_id: self.0.token_id.clone(),
@@ -107,6 +116,7 @@ impl Client {
             reads_lane: Lane::for_reads(),
             writes_lane: Lane::for_writes(),
             breaker: Breaker::default(),
+            rehearsal,
         }))
     }
 

@@ -56,9 +56,7 @@ impl ConfigUpdate {
     /// Sets the public keys cloud-init puts into a virtual machine, one to a line.
     #[must_use]
     pub fn sshkeys(self, keys: &str) -> Self {
-        // PVE keeps them percent-encoded and takes them no other way.
-        let encoded = percent_encoding::utf8_percent_encode(keys, crate::wire::ENCODED).to_string();
-        self.set("sshkeys", encoded)
+        self.set("sshkeys", encoded_keys(keys))
     }
 
     /// Unsets a key. A disk is detached by it and kept as `unusedN`; unsetting that destroys it.
@@ -119,6 +117,11 @@ impl ConfigUpdate {
             .put_if("force", self.force)
             .put_some("digest", self.digest.as_ref().map(Digest::for_guest).transpose()?))
     }
+}
+
+/// Public keys as PVE keeps them in a virtual machine's configuration, percent-encoded, and takes them no other way.
+pub(super) fn encoded_keys(keys: &str) -> String {
+    percent_encoding::utf8_percent_encode(keys, crate::wire::ENCODED).to_string()
 }
 
 impl Client {

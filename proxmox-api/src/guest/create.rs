@@ -26,6 +26,8 @@ pub enum NewDisk {
     },
     /// An ISO image in a drive.
     Cdrom(Volid),
+    /// A drive on this storage from which cloud-init in the machine reads its settings.
+    CloudInit(StorageId),
 }
 
 impl NewDisk {
@@ -44,6 +46,9 @@ impl NewDisk {
             }
             Self::Cdrom(volid) => {
                 property::join(slot, Some(volid.to_string()), [("media", "cdrom".to_owned())].into_iter())
+            }
+            Self::CloudInit(storage) => {
+                property::join(slot, Some(format!("{storage}:cloudinit")), std::iter::empty())
             }
         }
     }
@@ -128,6 +133,8 @@ pub struct NewQemu {
     pub disks: BTreeMap<DiskSlot, NewDisk>,
     /// Its network interfaces, `net0` first.
     pub nets: Vec<NewNet>,
+    /// Public keys that cloud-init gives to the user, one to a line.
+    pub sshkeys: Option<String>,
     /// Other keys, as PVE takes them. None that a field of this structure sets.
     pub extra: BTreeMap<String, String>,
 }
@@ -152,6 +159,7 @@ impl NewQemu {
             start: false,
             disks: BTreeMap::new(),
             nets: Vec::new(),
+            sshkeys: None,
             extra: BTreeMap::new(),
         }
     }
@@ -175,6 +183,7 @@ impl NewQemu {
             keys.some(slot.as_str(), Some(disk.text(slot.as_str())?))?;
         }
         keys.nets(&self.nets)?;
+        keys.some("sshkeys", self.sshkeys.as_deref().map(super::config_write::encoded_keys))?;
         keys.extra(&self.extra)?;
         Ok(keys.form(self.vmid).put_some("pool", self.pool.as_ref()).put_if("start", self.start))
     }

@@ -12,8 +12,8 @@ const fn scope(name: &'static str, tier: Tier) -> ToolRule {
     ToolRule { name, tier, interrupts: true, writes_guest: true, wildcard: false }
 }
 
-/// Authorization-only scopes: a token holds them to plan the operation of that name, no tool is called so. All but the last are
-/// refused on a protected guest.
+/// Authorization-only scopes: a token holds them to plan the operation of that name, or to put a new guest into a pool; no tool is
+/// called so. All but the last are refused on a protected guest.
 pub static SCOPES: &[ToolRule] = &[
     scope("delete_vm", Tier::Destructive),
     scope("delete_container", Tier::Destructive),
@@ -25,6 +25,7 @@ pub static SCOPES: &[ToolRule] = &[
     scope("migrate", Tier::Low),
     scope("update_vm_config", Tier::Low),
     scope("update_container_config", Tier::Low),
+    scope(crate::tools::provision::POOL_SCOPE, Tier::Low),
     ToolRule {
         name: "delete_iso",
         tier: Tier::Destructive,

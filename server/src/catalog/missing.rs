@@ -25,7 +25,9 @@ pub(super) fn of_tool(spec: &ToolSpec, caller: &Caller, now: jiff::Timestamp) ->
         Addresses::Whole(_) if !principal.unrestricted_guests() => {
             missing.push("the guest scope `*` with the action `read`".to_owned());
         }
-        Addresses::Guest(_) if principal.grant().is_none_or(|grant| grant.guests().is_empty()) => {
+        Addresses::Guest(_) | Addresses::NewGuest
+            if principal.grant().is_none_or(|grant| grant.guests().is_empty()) =>
+        {
             missing.push("a grant that names guests".to_owned());
         }
         _ => {}

@@ -4,18 +4,21 @@
 mod caller;
 mod changes;
 mod clusters;
+mod errands;
 mod firewall;
 mod guests;
 mod ha;
 pub mod missing;
 mod nodes;
 mod power;
+mod provision;
 mod read;
 pub mod schema;
 mod spec;
 mod storage;
 mod tasks;
 mod transfers;
+mod upkeep;
 
 use std::collections::HashMap;
 
@@ -41,6 +44,9 @@ static AREAS: &[(&str, &[ToolSpec])] = &[
     ("Firewall", firewall::TOOLS),
     ("High availability", ha::TOOLS),
     ("Starting and stopping", power::TOOLS),
+    ("New guests", provision::TOOLS),
+    ("Work on guests", upkeep::TOOLS),
+    ("Images and running tasks", errands::TOOLS),
     ("Transfers", transfers::TOOLS),
     ("Change sets", changes::TOOLS),
 ];
@@ -98,6 +104,12 @@ impl Entry {
             && arguments.get("scope").and_then(Value::as_str) == Some("guest")
         {
             return &changes::PLAN_GUEST_FIREWALL;
+        }
+        if self.spec.name() == upkeep::BACKUP_THAT_INTERRUPTS.name() && upkeep::backup_interrupts(arguments) {
+            return &upkeep::BACKUP_THAT_INTERRUPTS;
+        }
+        if self.spec.name() == errands::STOP_TASK_OF_NO_GUEST.name() && errands::is_of_no_guest(arguments) {
+            return &errands::STOP_TASK_OF_NO_GUEST;
         }
         self.spec
     }
@@ -180,7 +192,9 @@ pub fn knows_scope(name: &str) -> bool {
 
 /// Whether a waiver can name this operation: an operation of a change set, or a tool that protection refuses.
 pub fn knows_op(name: &str) -> bool {
-    OPERATIONS.contains(&name) || all().any(|spec| spec.rule.protection_refuses() && spec.name() == name)
+    OPERATIONS.contains(&name)
+        || name == upkeep::BACKUP_THAT_INTERRUPTS.name()
+        || all().any(|spec| spec.rule.protection_refuses() && spec.name() == name)
 }
 
 /// An object schema for results whose fields are described in words: the shape is promised, its fields may grow.
@@ -188,7 +202,11 @@ pub(crate) fn open_object(fields: &[(&str, &str, &str)]) -> Value {
     let properties: serde_json::Map<String, Value> = fields
         .iter()
         .map(|(name, kind, what)| {
-            ((*name).to_owned(), serde_json::json!({"type": kind, "description": what}))
+            let mut field = serde_json::json!({"type": kind});
+            if !what.is_empty() {
+                field["description"] = (*what).into();
+            }
+            ((*name).to_owned(), field)
         })
         .collect();
     serde_json::json!({"type": "object", "properties": properties})

@@ -62,6 +62,7 @@ fn sees(tool: &ToolSpec) -> &'static str {
         Addresses::Guest(GuestKinds::Lxc) => "its LXC guests",
         Addresses::ChangeSet => "its guests' change sets",
         Addresses::Transfer => "its own links",
+        Addresses::NewGuest => "a number that no guest has",
     }
 }
 

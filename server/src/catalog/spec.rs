@@ -52,6 +52,8 @@ pub enum Addresses {
     Task,
     /// `cluster` and `vmid`, of either kind or of one kind alone.
     Guest(GuestKinds),
+    /// `cluster` and the `vmid` of a guest that is to be made: the number alone is decided about.
+    NewGuest,
     /// `change_set_id`: the change set's guest decides, in the change service.
     ChangeSet,
     /// `link_id`: the link store decides, by minter.
@@ -102,6 +104,7 @@ impl Addresses {
             | Addresses::Storage
             | Addresses::Whole(_)
             | Addresses::Task
+            | Addresses::NewGuest
             | Addresses::Guest(_) => true,
             Addresses::Nothing | Addresses::Clusters | Addresses::ChangeSet | Addresses::Transfer => false,
         }

@@ -101,20 +101,7 @@ impl Change {
             if self.delete.contains(key) {
                 return Err(format!("`{key}` is both set and deleted: do one of them"));
             }
-            if value.is_empty() || value.len() > MAX_VALUE {
-                return Err(format!(
-                    "`{key}`: expected 1 to {MAX_VALUE} bytes; name it in `delete` to unset it"
-                ));
-            }
-            if value.chars().any(char::is_control) {
-                return Err(format!(
-                    "`{key}`: a line break or control character, which no value here can hold"
-                ));
-            }
-            // `bridge=vmbr0,…` is fine; a path on the host is not.
-            if value.split([',', '=', ';']).any(|part| part.trim().starts_with('/')) {
-                return Err(format!("`{key}`: a path on the host cannot be given"));
-            }
+            check_value(key, value)?;
         }
         if let Some(key) = self.delete.iter().find(|key| !before.raw.contains_key(*key)) {
             return Err(format!("`{key}` is not set, so there is nothing to delete"));
@@ -183,7 +170,29 @@ impl Change {
     }
 }
 
-fn allowed(kind: GuestKind, key: &str) -> Result<(), String> {
+/// Refuses a value that could hold more than it shows, or a path on the host.
+///
+/// # Errors
+/// In words, naming the key.
+pub(crate) fn check_value(key: &str, value: &str) -> Result<(), String> {
+    if value.is_empty() || value.len() > MAX_VALUE {
+        return Err(format!("`{key}`: expected 1 to {MAX_VALUE} bytes; name it in `delete` to unset it"));
+    }
+    if value.chars().any(char::is_control) {
+        return Err(format!("`{key}`: a line break or control character, which no value here can hold"));
+    }
+    // `bridge=vmbr0,…` is fine; a path on the host is not.
+    if value.split([',', '=', ';']).any(|part| part.trim().starts_with('/')) {
+        return Err(format!("`{key}`: a path on the host cannot be given"));
+    }
+    Ok(())
+}
+
+/// Refuses a key that may not be set through this server.
+///
+/// # Errors
+/// In words, naming the key and why.
+pub(crate) fn allowed(kind: GuestKind, key: &str) -> Result<(), String> {
     let (plain, numbered) = match kind {
         GuestKind::Qemu => (QEMU_KEYS, QEMU_NUMBERED),
         GuestKind::Lxc => (LXC_KEYS, LXC_NUMBERED),

@@ -179,9 +179,10 @@ pub async fn explain(args: &ExplainArgs) -> Result<Decision, Failure> {
     let principal = principal(args, &snapshot)?;
     let rule = catalog::rule(&args.tool)
         .ok_or_else(|| Failure::Usage(format!("--tool {}: no tool or scope has this name", args.tool)))?;
-    let needs_guest = rule.protection_refuses()
-        || catalog::all()
-            .any(|spec| spec.name() == rule.name && matches!(spec.addresses, Addresses::Guest(_)));
+    let addresses = catalog::all().find(|spec| spec.name() == rule.name).map(|spec| spec.addresses);
+    // A tool that makes a guest is about its number, and only that.
+    let new = args.new || addresses == Some(Addresses::NewGuest);
+    let needs_guest = new || rule.protection_refuses() || matches!(addresses, Some(Addresses::Guest(_)));
     if needs_guest && args.vmid.is_none() {
         return Err(Failure::Usage(format!("`{}` is about a guest: name it with --vmid", rule.name)));
     }
@@ -197,11 +198,11 @@ pub async fn explain(args: &ExplainArgs) -> Result<Decision, Failure> {
         (None, None) => None,
     };
     let facts = match (args.vmid, cluster) {
-        (Some(vmid), Some(cluster)) if !args.new => Some(guest(args, cluster, vmid).await?),
+        (Some(vmid), Some(cluster)) if !new => Some(guest(args, cluster, vmid).await?),
         _ => None,
     };
     let subject = match (args.vmid, &facts) {
-        (Some(vmid), _) if args.new => Asked::NewGuest(vmid),
+        (Some(vmid), _) if new => Asked::NewGuest(vmid),
         (_, Some(Some(facts))) => Asked::Guest(facts),
         (Some(vmid), _) => Asked::AbsentGuest(vmid),
         (None, _) if shows_a_whole_place(rule) => Asked::EveryGuest,

@@ -223,6 +223,17 @@ impl Fetcher {
         Err(UrlRefusal::TooManyRedirects.into())
     }
 
+    /// Judges a URL that somebody else is going to fetch, as if it were fetched here. It says nothing about where a redirect
+    /// leads, nor about another answer that the other's resolver may get.
+    ///
+    /// # Errors
+    /// [`FetchError`] of the URL, its name or its addresses; nothing is connected to.
+    pub async fn judge(&self, text: &str, rules: &Rules, never: &Never) -> Result<(), FetchError> {
+        policy::check_text(text)?;
+        let url = Url::parse(text).map_err(|_| UrlRefusal::Malformed)?;
+        self.vet(url, rules, never).await.map(drop)
+    }
+
     /// Judges a URL and looks its name up, once. Every address must pass: one bad answer spoils them all.
     async fn vet(&self, url: Url, rules: &Rules, never: &Never) -> Result<Vetted, FetchError> {
         let host = match url.host() {

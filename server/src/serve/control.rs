@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use super::front::request_id;
 use crate::app::App;
 use crate::stack::bearer::Bearer;
-use crate::stack::{self, CallContext, Caller, ToolFailure, Trail, Via};
+use crate::stack::{self, CallContext, Caller, Listener, ToolFailure, Trail, Via};
 use crate::tools::{changes, parsed};
 
 /// The socket's name in the state directory.
@@ -123,7 +123,12 @@ impl Desk {
             }
         };
         let caller = Caller { principal, via: Via::Host, snapshot, request_id: request_id(), share: None };
-        let context = CallContext { app: self.app.clone(), caller, trail: Trail::default() };
+        let context = CallContext {
+            app: self.app.clone(),
+            caller,
+            trail: Trail::default(),
+            listener: Listener::default(),
+        };
         let result = if call == RESOLVE {
             match parsed(arguments) {
                 Ok(args) => changes::resolve(&context, args).await,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use authz::Principal;
+use mcp_wire::{CancelSignal, Progress};
 
 use crate::app::App;
 use crate::catalog::{Arguments, Target, ToolSpec};
@@ -57,6 +58,40 @@ pub struct CallContext {
     pub caller: Caller,
     /// What the layers learnt, for the audit record that the outermost layer writes.
     pub trail: Trail,
+    /// The caller, while it waits.
+    pub listener: Listener,
+}
+
+/// Whoever waits for the end of a call.
+#[derive(Clone, Default)]
+pub struct Listener {
+    /// Fires when the caller no longer wants the answer; absent where the door cannot tell.
+    pub cancel: Option<CancelSignal>,
+    /// Where the caller asked to be told how far a call is.
+    pub progress: Option<Progress>,
+}
+
+impl Listener {
+    /// Tells the caller how far the call is, if it asked.
+    pub fn report(&self, done: f64, total: Option<f64>, message: &str) {
+        if let Some(progress) = &self.progress {
+            progress.report(done, total, Some(message.to_owned()));
+        }
+    }
+
+    /// Waits until the caller says that it does not want the answer any more; for ever where it cannot.
+    pub async fn cancelled(&self) {
+        match &self.cancel {
+            Some(cancel) => cancel.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("progress", &self.progress.is_some()).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for CallContext {

@@ -35,8 +35,8 @@ impl Service<Call<Permitted>> for Dispatch {
             // step that dispatches, when it is known what will be sent.
             let mut record =
                 super::audit::record_of(&context, Event::ToolAttempt, spec.name(), spec.rule.tier);
-            if let Some(Value::String(set)) = arguments.get("change_set_id") {
-                record = record.argument("change_set_id", set.clone());
+            for (name, value) in audited(&arguments) {
+                record = record.argument(name, value);
             }
             app.audit.append_durable(record).await.map_err(|_| audit_down())?;
             // TK-08: a token, a grant or a protection taken back while this call was on its way must not be acted on.
@@ -60,6 +60,37 @@ impl Service<Call<Permitted>> for Dispatch {
             }
         })
     }
+}
+
+/// Arguments that say what a change is, beside its guest. Text that people write and whatever may hold a secret is not among them.
+const AUDITED: &[&str] = &[
+    "change_set_id",
+    "cores",
+    "disk",
+    "disk_gib",
+    "dry_run",
+    "filename",
+    "memory",
+    "mode",
+    "name",
+    "newid",
+    "node",
+    "ostemplate",
+    "pool",
+    "size",
+    "snapname",
+    "storage",
+    "target_node",
+    "upid",
+];
+
+fn audited(arguments: &crate::catalog::Arguments) -> impl Iterator<Item = (&'static str, Value)> {
+    let plain = AUDITED.iter().filter_map(|name| {
+        let value = arguments.get(*name)?;
+        (value.is_string() || value.is_number() || value.is_boolean()).then(|| (*name, value.clone()))
+    });
+    let url = arguments.get("url").and_then(Value::as_str);
+    plain.chain(url.map(|url| ("url", Value::from(crate::fetch::for_audit(url)))))
 }
 
 /// Lives as long as the caller waits: what runs for it can ask the trail whether it still does.

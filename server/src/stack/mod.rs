@@ -25,7 +25,9 @@ use serde_json::{Map, Value};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 pub(crate) use audit::{record_lift, record_of as audit_record};
-pub use call::{Admitted, Call, CallContext, Caller, Facts, Named, Permitted, Trail, Validated, Via};
+pub use call::{
+    Admitted, Call, CallContext, Caller, Facts, Listener, Named, Permitted, Trail, Validated, Via,
+};
 pub(crate) use dispatch::audit_down;
 pub use failure::{Problem, ToolFailure};
 pub use step::{CallFuture, Step};
@@ -88,7 +90,7 @@ impl Service<Request<Caller>> for Rpc {
 
     fn call(&mut self, request: Request<Caller>) -> Self::Future {
         let app = self.app.clone();
-        let Request { caller, method, cancel, .. } = request;
+        let Request { caller, method, cancel, progress, .. } = request;
         Box::pin(async move {
             match method {
                 Method::ToolsList { .. } => {
@@ -97,7 +99,8 @@ impl Service<Request<Caller>> for Rpc {
                 Method::ToolsCall { name, arguments } => {
                     let runs_on =
                         app.catalog.find(&name).is_some_and(|entry| entry.spec.outlives_its_caller());
-                    let context = CallContext { app, caller, trail: Trail::default() };
+                    let listener = Listener { cancel: Some(cancel.clone()), progress };
+                    let context = CallContext { app, caller, trail: Trail::default(), listener };
                     let work = run(context, name, arguments);
                     let result = if runs_on {
                         work.await

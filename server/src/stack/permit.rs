@@ -10,7 +10,7 @@ use super::audit::record_lift;
 use super::call::{Admitted, Call, CallContext, Permitted};
 use super::failure::ToolFailure;
 use super::step::Step;
-use crate::catalog::{Addresses, GuestKinds, Target, ToolSpec};
+use crate::catalog::{Addresses, Arguments, GuestKinds, Target, ToolSpec};
 use crate::config::Cluster;
 use crate::resolve::{Freshness, Guest, ResolveError};
 
@@ -25,14 +25,18 @@ impl Step<Admitted> for Decide {
         let Call { context, stage: Admitted { spec, arguments, admitted, cluster } } = call;
         let (permit, target) = match (spec.addresses, cluster) {
             (Addresses::Guest(kinds), Some(cluster)) => {
-                let vmid = arguments.get("vmid").and_then(Value::as_u64).and_then(|v| u32::try_from(v).ok());
-                let vmid = vmid.ok_or_else(|| {
-                    ToolFailure::new("invalid_argument", "`vmid` is missing: expected a guest's number")
-                })?;
+                let vmid = wanted_vmid(&arguments)?;
                 let (permit, guest) = decide_guest(&context, spec, admitted, &cluster, vmid).await?;
                 right_kind(spec, kinds, &guest)?;
                 cross_check_node(&arguments, &guest)?;
                 (permit, Target::Guest(cluster, Box::new(guest)))
+            }
+            (Addresses::NewGuest, Some(cluster)) => {
+                let permit = decide_number(&context, admitted, &cluster, wanted_vmid(&arguments)?)?;
+                (permit, Target::Cluster(cluster))
+            }
+            (Addresses::Task, Some(cluster)) if spec.mutates() => {
+                decide_task(&context, spec, admitted, cluster, &arguments).await?
             }
             (Addresses::Whole(_), Some(cluster)) => {
                 (authz::permit_whole_read(admitted, context.now())?, Target::Cluster(cluster))
@@ -59,6 +63,49 @@ fn unaddressed(spec: &ToolSpec, admitted: authz::Admitted, now: jiff::Timestamp)
     } else {
         authz::permit_unaddressed(admitted)
     }
+}
+
+fn wanted_vmid(arguments: &Arguments) -> Result<u32, ToolFailure> {
+    let vmid = arguments.get("vmid").and_then(Value::as_u64).and_then(|v| u32::try_from(v).ok());
+    vmid.ok_or_else(|| ToolFailure::new("invalid_argument", "`vmid` is missing: expected a guest's number"))
+}
+
+/// A guest that does not exist (yet, or any more): nothing but its number can be decided about.
+fn decide_number(
+    context: &CallContext,
+    admitted: authz::Admitted,
+    cluster: &Cluster,
+    vmid: u32,
+) -> Result<Permit, ToolFailure> {
+    context.trail.note(|facts| facts.vmid = Some(vmid));
+    let number = authz::Vmid::new(vmid).ok_or_else(|| {
+        ToolFailure::new("invalid_argument", "`vmid`: expected 100 to 999999999").with("field", "vmid")
+    })?;
+    Ok(authz::decide_new_guest(admitted, &cluster.name, number, &cluster.protection, context.now())?)
+}
+
+/// A task that is to be changed belongs to its guest, by its worker type. Where the guest is gone, or not there yet, its number
+/// decides; only whoever may have that number learns so.
+async fn decide_task(
+    context: &CallContext,
+    spec: &ToolSpec,
+    admitted: authz::Admitted,
+    cluster: Arc<Cluster>,
+    arguments: &Arguments,
+) -> Result<(Permit, Target), ToolFailure> {
+    let text = arguments.get("upid").and_then(Value::as_str).unwrap_or_default();
+    let upid: proxmox_api::Upid = crate::tools::args::id("upid", text)?;
+    let vmid = upid.guest().ok_or_else(Denial::guest_unknown)?;
+    let inventory = context.app.resolver.inventory(&cluster, Freshness::Now).await?;
+    let number = authz::Vmid::new(vmid.get()).ok_or_else(Denial::guest_unknown)?;
+    let grant = context.caller.principal.grant();
+    let by_number = grant.is_some_and(|grant| grant.selects_new(number).is_some());
+    if by_number && inventory.numbered(vmid).next().is_none() {
+        let permit = decide_number(context, admitted, &cluster, vmid.get())?;
+        return Ok((permit, Target::Cluster(cluster)));
+    }
+    let (permit, guest) = decide_guest(context, spec, admitted, &cluster, vmid.get()).await?;
+    Ok((permit, Target::Guest(cluster, Box::new(guest))))
 }
 
 async fn decide_guest(
@@ -120,7 +167,7 @@ fn right_kind(spec: &ToolSpec, kinds: GuestKinds, guest: &Guest) -> Result<(), T
 }
 
 /// `node` is only ever a cross-check: a wrong one is refused, never followed.
-fn cross_check_node(arguments: &crate::catalog::Arguments, guest: &Guest) -> Result<(), ToolFailure> {
+fn cross_check_node(arguments: &Arguments, guest: &Guest) -> Result<(), ToolFailure> {
     match arguments.get("node").and_then(Value::as_str) {
         Some(node) if node != guest.node() => Err(ToolFailure::new(
             "wrong_node",

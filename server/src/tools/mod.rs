@@ -8,14 +8,19 @@ pub mod clusters;
 pub mod firewall;
 pub mod guests;
 pub mod ha;
+pub mod images;
 pub mod nodes;
 pub mod paging;
 pub mod power;
+pub mod provision;
+pub mod routine;
 pub mod sight;
+pub mod stop_task;
 pub mod storage;
 pub mod table;
 pub mod tasks;
 pub mod transfers;
+pub mod upkeep;
 
 use std::sync::Arc;
 

@@ -1,26 +1,175 @@
 //! Starting and stopping guests.
 
 use authz::Permit;
-use proxmox_api::Upid;
-use serde_json::json;
+use proxmox_api::{ShutdownOptions, Suspend};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
+use super::routine::{Expected, How, Routine};
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
 use crate::resolve::Guest;
 use crate::stack::{CallContext, ToolFailure};
 
-/// `start_vm`.
-pub async fn start(ctx: &CallContext, _permit: Permit, target: &Target) -> HandlerResult {
-    let (cluster, guest) = guest_of(target)?;
-    let upid = cluster.client.start(&guest.at).await;
-    answer(ctx, cluster, guest, upid).await
+/// Arguments of a tool that starts or stops a guest.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PowerArgs {
+    /// Name of the cluster; may be omitted where one is configured.
+    pub cluster: Option<String>,
+    /// The guest's number.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub vmid: u32,
+    /// Optional cross-check: refused unless the guest is on this node.
+    pub node: Option<String>,
+    /// Only say what would be sent.
+    pub dry_run: Option<bool>,
+    /// Seconds to wait for the task's end, at most 300.
+    pub wait: Option<u32>,
 }
 
-/// `stop_vm`.
-pub async fn stop(ctx: &CallContext, _permit: Permit, target: &Target) -> HandlerResult {
+/// Arguments of a tool that asks a guest to shut down.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShutdownArgs {
+    /// Name of the cluster; may be omitted where one is configured.
+    pub cluster: Option<String>,
+    /// The guest's number.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub vmid: u32,
+    /// Optional cross-check: refused unless the guest is on this node.
+    pub node: Option<String>,
+    /// Seconds the guest has to shut down.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout: Option<u32>,
+    /// Stop it at once when that time is over; otherwise the task fails then and the guest runs on.
+    pub force_stop: Option<bool>,
+    /// Only say what would be sent.
+    pub dry_run: Option<bool>,
+    /// Seconds to wait for the task's end, at most 300.
+    pub wait: Option<u32>,
+}
+
+/// Arguments of a tool that reboots a guest.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebootArgs {
+    /// Name of the cluster; may be omitted where one is configured.
+    pub cluster: Option<String>,
+    /// The guest's number.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub vmid: u32,
+    /// Optional cross-check: refused unless the guest is on this node.
+    pub node: Option<String>,
+    /// Seconds the guest has to shut down.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout: Option<u32>,
+    /// Only say what would be sent.
+    pub dry_run: Option<bool>,
+    /// Seconds to wait for the task's end, at most 300.
+    pub wait: Option<u32>,
+}
+
+/// Arguments of `suspend_vm`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SuspendArgs {
+    /// Name of the cluster; may be omitted where one is configured.
+    pub cluster: Option<String>,
+    /// The guest's number.
+    #[schemars(range(min = 100, max = 999_999_999))]
+    pub vmid: u32,
+    /// Optional cross-check: refused unless the guest is on this node.
+    pub node: Option<String>,
+    /// Write its memory to a volume and stop it; start_vm resumes it then. Otherwise it is paused in memory.
+    pub todisk: Option<bool>,
+    /// With `todisk`: the storage of that volume; PVE chooses one when omitted.
+    pub storage: Option<String>,
+    /// Only say what would be sent.
+    pub dry_run: Option<bool>,
+    /// Seconds to wait for the task's end, at most 300.
+    pub wait: Option<u32>,
+}
+
+/// What takes no argument of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Starts the guest.
+    Start,
+    /// Stops it at once.
+    Stop,
+    /// Presses a machine's reset button.
+    Reset,
+    /// Resumes a machine that was paused.
+    Resume,
+}
+
+/// `start_…`, `stop_…`, `reset_vm`, `resume_vm`.
+pub async fn act(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    action: Action,
+    args: PowerArgs,
+) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let upid = cluster.client.stop(&guest.at).await;
-    answer(ctx, cluster, guest, upid).await
+    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let at = &guest.at;
+    let client = routine.client();
+    let (sent, running) = match action {
+        Action::Start => (client.start(at).await, true),
+        Action::Stop => (client.stop(at).await, false),
+        Action::Reset => (client.reset(at).await, true),
+        Action::Resume => (client.resume(at).await, true),
+    };
+    routine.expecting(Some(Expected { at: at.clone(), running })).end(sent).await
+}
+
+/// `shutdown_vm`, `shutdown_container`.
+pub async fn shutdown(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: ShutdownArgs,
+) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let options = ShutdownOptions { timeout: args.timeout, force_stop: args.force_stop.unwrap_or(false) };
+    let sent = routine.client().shutdown(&guest.at, options).await;
+    routine.expecting(Some(Expected { at: guest.at.clone(), running: false })).end(sent).await
+}
+
+/// `reboot_vm`, `restart_container`.
+pub async fn reboot(ctx: &CallContext, _permit: Permit, target: &Target, args: RebootArgs) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let sent = routine.client().reboot(&guest.at, args.timeout).await;
+    routine.expecting(Some(Expected { at: guest.at.clone(), running: true })).end(sent).await
+}
+
+/// `suspend_vm`.
+pub async fn suspend(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: SuspendArgs,
+) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let storage = args.storage.as_deref().map(|text| super::args::id("storage", text)).transpose()?;
+    let how = match (args.todisk.unwrap_or(false), storage) {
+        (true, statestorage) => Suspend::ToDisk { statestorage },
+        (false, None) => Suspend::ToRam,
+        (false, Some(_)) => {
+            return Err(ToolFailure::new(
+                "invalid_argument",
+                "`storage` is for `todisk`: a machine that is paused in memory is written nowhere",
+            )
+            .with("field", "storage"));
+        }
+    };
+    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let sent = routine.client().suspend(&guest.at, &how).await;
+    routine.end(sent).await
 }
 
 /// The guest a call was permitted for.
@@ -31,29 +180,4 @@ pub(crate) fn guest_of(target: &Target) -> Result<(&std::sync::Arc<Cluster>, &Gu
             Err(ToolFailure::new("invalid_argument", "`vmid` is missing: expected a guest's number"))
         }
     }
-}
-
-async fn answer(
-    ctx: &CallContext,
-    cluster: &Cluster,
-    guest: &Guest,
-    sent: Result<Upid, proxmox_api::Error>,
-) -> HandlerResult {
-    ctx.app.resolver.forget(cluster).await;
-    let upid = sent.map_err(|error| doubt(error, guest))?;
-    ctx.trail.note(|facts| facts.upid = Some(upid.to_string()));
-    Ok(json!({"upid": upid.to_string(), "vmid": guest.vmid(), "node": guest.node()}))
-}
-
-/// A request that may have been written is never repeated, and the caller is told so, and nothing that sounds like "try again".
-fn doubt(error: proxmox_api::Error, guest: &Guest) -> ToolFailure {
-    if error.effect() != proxmox_api::Effect::Unknown {
-        return error.into();
-    }
-    let message = format!(
-        "{}; the request may have taken effect: read get_guest_status of {} before repeating it",
-        error.message().trim_end(),
-        guest.vmid()
-    );
-    ToolFailure::new("outcome_unknown", message).with("effect", "unknown")
 }

@@ -149,7 +149,8 @@ fn micros(ctx: &CallContext, started: Duration) -> u64 {
     u64::try_from(ctx.app.clock.monotonic().saturating_sub(started).as_micros()).unwrap_or(u64::MAX)
 }
 
-fn refused(error: &FetchError) -> ToolFailure {
+/// A refusal in words that tell nothing about this server's network.
+pub(crate) fn refused(error: &FetchError) -> ToolFailure {
     ToolFailure::new(error.code(), error.to_string())
 }
 
@@ -159,7 +160,7 @@ fn refused(error: &FetchError) -> ToolFailure {
 struct BrokenOff;
 
 /// The machines that are managed here and this server itself: no policy makes them reachable.
-fn never(ctx: &CallContext, snapshot: &Snapshot) -> Never {
+pub(crate) fn never(ctx: &CallContext, snapshot: &Snapshot) -> Never {
     let mut never = Never::default();
     let mut add = |host: &str, port: u16| {
         let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,9 +1,7 @@
 //! `upload_to_storage_link`: a link that carries an image or a template onto a storage.
 
 use authz::Permit;
-use proxmox_api::{
-    Checksum, ChecksumAlgorithm, ContentFilter, FileContent, FileName, NodeName, StorageId, Upload,
-};
+use proxmox_api::{ContentFilter, FileName, NodeName, StorageId, Upload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -11,6 +9,7 @@ use serde_json::json;
 use super::{argument, mint_into, public_base, transfers_of};
 use crate::catalog::{HandlerResult, Target};
 use crate::stack::{CallContext, ToolFailure};
+use crate::tools::images;
 use crate::transfer_http::{STORAGE, StorageBinding, Summary};
 
 /// Arguments of `upload_to_storage_link`.
@@ -55,34 +54,10 @@ pub async fn storage_link(
     let wrong = |field, error: &dyn std::fmt::Display| argument(field, &error.to_string());
     let node: NodeName = args.node.parse().map_err(|error| wrong("node", &error))?;
     let storage: StorageId = args.storage.parse().map_err(|error| wrong("storage", &error))?;
-    let content = match args.content.as_str() {
-        "iso" => FileContent::Iso,
-        "vztmpl" => FileContent::Vztmpl,
-        "import" => FileContent::Import,
-        _ => return Err(argument("content", "expected iso, vztmpl or import")),
-    };
+    let content = images::content(&args.content)?;
     let filename: FileName = args.filename.parse().map_err(|error| wrong("filename", &error))?;
     let volid = filename.volid(&storage, content).map_err(|error| wrong("filename", &error))?;
-    let checksum = match &args.checksum {
-        None => None,
-        Some(hex) => {
-            let algorithm = match args.checksum_algorithm.as_deref() {
-                None | Some("sha256") => ChecksumAlgorithm::Sha256,
-                Some("sha512") => ChecksumAlgorithm::Sha512,
-                Some("sha384") => ChecksumAlgorithm::Sha384,
-                Some("sha224") => ChecksumAlgorithm::Sha224,
-                Some("sha1") => ChecksumAlgorithm::Sha1,
-                Some("md5") => ChecksumAlgorithm::Md5,
-                Some(_) => {
-                    return Err(argument(
-                        "checksum_algorithm",
-                        "expected sha256, sha512, sha384, sha224, sha1 or md5",
-                    ));
-                }
-            };
-            Some(Checksum::new(algorithm, hex).map_err(|error| wrong("checksum", &error))?)
-        }
-    };
+    let checksum = images::checksum(args.checksum.as_deref(), args.checksum_algorithm.as_deref())?;
     let max_bytes = policy.max_bytes;
     if let Some(size) = args.size
         && !(1..=max_bytes).contains(&size)
