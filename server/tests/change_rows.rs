@@ -12,7 +12,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use changes::{DELETE, Set, VMID, approval, code, named};
+use changes::{DELETE, MACHINE, Set, VMID, approval, code, named};
 use http::Method;
 use lab::{Action, Fault, TaskExit};
 use proxward::cli::token::ActorType;
@@ -355,4 +355,34 @@ async fn cs_37_and_38_pending_plans_and_destructive_applies_are_bounded_by_polic
     assert_eq!(set.deletes(), 1);
     let still = set.agent.call("get_proxmox_change_set", named(&second)).await.unwrap();
     assert_eq!(still["state"], "approved", "nothing was spent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_05_a_preview_that_was_changed_in_the_state_file_is_refused_and_recorded() {
+    let set = Set::new().await;
+    let plan = set.approved().await;
+    let other = set.plan_of(MACHINE).await.unwrap();
+    let file = rusqlite::Connection::open(set.stage.path("state/state.db")).unwrap();
+    file.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    let changed = file
+        .execute(
+            "UPDATE change_set SET body = replace(body, 'destroy LXC container 201', 'destroy LXC container 299'), version = version + 1 \
+             WHERE body LIKE '%destroy LXC container 201%'",
+            [],
+        )
+        .unwrap();
+    assert_eq!(changed, 1, "the preview says what is destroyed");
+    for refused in [
+        set.apply(&plan).await.unwrap_err(),
+        set.approve(&plan).await.unwrap_err(),
+        set.agent.call("get_proxmox_change_set", named(&plan)).await.unwrap_err(),
+    ] {
+        assert_eq!(refused["code"], "preview_mismatch", "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("does not match its digest"), "{refused}");
+    }
+    assert_eq!(set.deletes(), 0);
+    let alerts = set.records("change.preview_mismatch", &plan);
+    assert_eq!(alerts.len(), 3, "{alerts:?}");
+    // Other sets are as they were.
+    assert_eq!(set.show(&other).await["state"], "planned");
 }

@@ -137,6 +137,49 @@ async fn a_stop_lets_a_running_apply_finish_and_answers_its_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cs_32_an_apply_that_outlasts_the_stop_is_taken_up_by_the_next_start() {
+    let stage = Stage::new().await;
+    let (server, address) = Program::serve(&stage.command_line(&[]));
+    let agent = stage.client(address, "agent");
+    let arguments = json!({"cluster": "alpha", "vmid": 201, "op": "destroy_guest"});
+    let plan = agent.call("plan_proxmox_destroy", arguments).await.unwrap();
+    let set = json!({"change_set_id": plan["change_set_id"]});
+    let approval =
+        json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": 201});
+    stage.client(address, "approver").call("approve_proxmox_change_set", approval).await.unwrap();
+
+    stage.alpha().hold_tasks(true);
+    let (asked, caller) = (set.clone(), agent.clone());
+    let applying = tokio::spawn(async move { caller.try_call("apply_proxmox_change_set", asked).await });
+    stage.alpha().wait_for(|alpha| alpha.mutations() == 1).await;
+    let began = std::time::Instant::now();
+    server.signal(Signal::TERM);
+    let exit = server.exit();
+    assert_eq!(exit.code, Some(0));
+    let took = began.elapsed().as_secs();
+    assert!((25..60).contains(&took), "it waits 30 s and no longer: {took} s");
+    assert!(
+        !matches!(applying.await.unwrap(), Some(Ok(ref set)) if set["state"] == "applied"),
+        "nobody is told that it was applied"
+    );
+
+    let (server, address) = Program::serve(&stage.command_line(&[]));
+    let agent = stage.client(address, "agent");
+    let read = async || agent.call("get_proxmox_change_set", set.clone()).await.unwrap()["state"].clone();
+    assert_eq!(read().await, "applying", "the task is followed, not started again");
+    stage.alpha().hold_tasks(false);
+    let settled = async {
+        while read().await != "applied" {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, settled).await.unwrap();
+    assert_eq!(stage.alpha().mutations(), 1);
+    assert_eq!(server.terminate().code, Some(0));
+    verify(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tk_08_a_reload_brings_a_token_and_takes_one_on_the_same_connection() {
     let mut stage = Stage::new().await;
     let (server, address) = Program::serve(&stage.command_line(&[]));

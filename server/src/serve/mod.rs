@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
 
 pub(crate) use start::load;
 pub use start::{StartError, open_app, start_app};
@@ -61,16 +62,18 @@ pub struct Running {
 impl Running {
     /// Stops accepting, lets running work finish (at most 30 s), records the stop and closes the audit trail.
     pub async fn stop(self) {
+        // One deadline for both: connections and work that outlives them.
+        let until = Instant::now() + SHUTDOWN_WAIT;
         self.stop.send_replace(true);
         // A panic of the accept loop ends it as well as a stop does.
         let _ = self.serving.await;
-        wind_down(&self.app, &self.reloader, &self.background).await;
+        wind_down(&self.app, &self.reloader, &self.background, until).await;
     }
 }
 
-/// Lets running work finish (at most 30 s), ends what runs in the background, records the stop and closes the audit trail.
-async fn wind_down(app: &App, reloader: &Reloader, background: &[AbortHandle]) {
-    if tokio::time::timeout(SHUTDOWN_WAIT, app.tracker.idle()).await.is_err() {
+/// Lets running work finish, at most until then, ends what runs in the background, records the stop and closes the audit trail.
+async fn wind_down(app: &App, reloader: &Reloader, background: &[AbortHandle], until: Instant) {
+    if tokio::time::timeout_at(until, app.tracker.idle()).await.is_err() {
         tracing::warn!(
             running = app.tracker.running(),
             "stopping although work is still running; recovery looks at it at the next start"

@@ -56,7 +56,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), StartError> {
         opened.stop.closed().await;
         let mut background = opened.background.clone();
         background.push(reloads);
-        super::wind_down(&opened.app, &shared.reloader, &background).await;
+        let until = tokio::time::Instant::now() + super::SHUTDOWN_WAIT;
+        super::wind_down(&opened.app, &shared.reloader, &background, until).await;
     }
     ended.map_err(|error| StartError::Internal(anyhow::anyhow!("standard input or output failed: {error}")))
 }

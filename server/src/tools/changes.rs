@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authz::{GuestFacts, Permit, Principal};
-use changeset::{Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDigest, TransitionError};
+use changeset::{
+    Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, PlanDigest, StoreError, TransitionError,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,7 +21,7 @@ pub use self::list::{ListSetsArgs, StateName, list};
 pub use self::plan::{PlanDestroyArgs, RestoreNewArgs, UndoArgs, plan_destroy, plan_restore_new, plan_undo};
 pub use self::wall::{PlanFirewallArgs, plan_firewall};
 pub use self::withdraw::{Found, ResolveArgs, WithdrawArgs, cancel, reject, resolve};
-use crate::audit::Event;
+use crate::audit::{Event, Record};
 use crate::catalog::HandlerResult;
 use crate::changes::{self, Applier, ApplyEnd, ChangesError, Moved};
 use crate::config::Cluster;
@@ -28,6 +30,8 @@ use crate::stack::{CallContext, ToolFailure, Via, audit_record};
 
 /// How long an apply is waited for before the caller gets the task to follow.
 const APPLY_WAIT: Duration = Duration::from_secs(40);
+/// How often a caller that asked for it is told that the apply goes on.
+const APPLY_REPORT: Duration = Duration::from_secs(1);
 
 /// Arguments that name a change set.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -100,8 +104,8 @@ pub async fn approve(ctx: &CallContext, _permit: Permit, args: ApproveArgs) -> H
         .app
         .changes
         .transition(set.id(), ctx.now(), move |set, key, now| set.approve(&approver, &seen, key, now))
-        .await
-        .map_err(store_failure)?;
+        .await;
+    let moved = stored(ctx, moved).await?;
     let approved = moved.map_err(|moved| moved_failure(moved, refused))?;
     let mut record = audit_record(ctx, Event::ChangeApprove, "approve_proxmox_change_set", authz::Tier::Low)
         .allowed()
@@ -148,8 +152,20 @@ pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> Handler
     let applier =
         Applier { actor: actor(ctx), request_id: ctx.caller.request_id.clone(), trail: ctx.trail.clone() };
     let app = ctx.app.clone();
-    let running = ctx.app.tracker.spawn(async move { app.changes.apply(&app, set, applier).await });
-    let end = match tokio::time::timeout(APPLY_WAIT, running).await {
+    let mut running = ctx.app.tracker.spawn(async move { app.changes.apply(&app, set, applier).await });
+    let watched = async {
+        let started = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                end = &mut running => return end,
+                () = tokio::time::sleep(APPLY_REPORT) => {
+                    let done = started.elapsed().as_secs_f64();
+                    ctx.listener.report(done, None, "the change set is being applied");
+                }
+            }
+        }
+    };
+    let end = match tokio::time::timeout(APPLY_WAIT, watched).await {
         Ok(Ok(end)) => end,
         Ok(Err(_)) => {
             return Err(ToolFailure::new(
@@ -158,7 +174,7 @@ pub async fn apply(ctx: &CallContext, _permit: Permit, args: SetArgs) -> Handler
             ));
         }
         // Still running: the caller reads on.
-        Err(_) => match ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)? {
+        Err(_) => match stored(ctx, ctx.app.changes.load(id, ctx.now()).await).await? {
             Some(set) => return Ok(changes::view(&set)),
             None => return Err(unknown_set()),
         },
@@ -203,8 +219,27 @@ fn moved_failure<E>(moved: Moved<E>, refused: impl FnOnce(&E) -> ToolFailure) ->
     }
 }
 
-fn store_failure(error: ChangesError) -> ToolFailure {
-    ToolFailure::new("state_store", format!("{error}; nothing was changed"))
+/// What the store answered. A stored set that is not the one its digest was made of is an alert: somebody changed the state file.
+async fn stored<T>(ctx: &CallContext, answer: Result<T, ChangesError>) -> Result<T, ToolFailure> {
+    let error = match answer {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    if let ChangesError::Store(StoreError::DigestMismatch { id, .. }) = &error {
+        let record = Record::new(Event::ChangePreviewMismatch)
+            .principal(ctx.caller.principal.name())
+            .request_id(&ctx.caller.request_id)
+            .change_set(id.to_string())
+            .denied("preview_mismatch", error.to_string());
+        if let Err(error) = ctx.app.audit.append_durable(record).await {
+            tracing::error!(%error, change_set = %id, "a change set that was changed in the store could not be audited");
+        }
+        return Err(ToolFailure::new(
+            "preview_mismatch",
+            format!("{error}; nothing was changed. The operator must look: `proxward state check`"),
+        ));
+    }
+    Err(ToolFailure::new("state_store", format!("{error}; nothing was changed")))
 }
 
 fn unknown_set() -> ToolFailure {
@@ -223,7 +258,7 @@ async fn known_set(
 ) -> Result<ChangeSet, ToolFailure> {
     let id: ChangeSetId = name.parse().map_err(|_| unknown_set())?;
     ctx.trail.note(|facts| facts.change_set = Some(id.to_string()));
-    let set = ctx.app.changes.load(id, ctx.now()).await.map_err(store_failure)?.ok_or_else(unknown_set)?;
+    let set = stored(ctx, ctx.app.changes.load(id, ctx.now()).await).await?.ok_or_else(unknown_set)?;
     if may_know(ctx, &set, what) {
         ctx.trail.note(|facts| {
             facts.cluster = Some(set.plan().target().cluster.clone());

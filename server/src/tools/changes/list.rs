@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{may_know, store_failure};
+use super::{may_know, stored};
 use crate::catalog::HandlerResult;
 use crate::stack::{CallContext, ToolFailure};
 use crate::tools::paging::Paging;
@@ -103,7 +103,7 @@ pub async fn list(ctx: &CallContext, args: ListSetsArgs) -> HandlerResult {
     };
     let mut sets = Vec::new();
     for filter in filters {
-        let found = ctx.app.changes.list(filter).await.map_err(store_failure)?;
+        let found = stored(ctx, ctx.app.changes.list(filter).await).await?;
         sets.extend(found.into_iter().map(|set| set.expire(now).unwrap_or(set)));
     }
     let wanted = |set: &ChangeSet| match args.state {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{actor, known_set, moved_failure, refused, store_failure};
+use super::{actor, known_set, moved_failure, refused, stored};
 use crate::audit::Event;
 use crate::catalog::{self, HandlerResult};
 use crate::changes;
@@ -138,9 +138,8 @@ async fn withdraw(
         .app
         .changes
         .transition(set.id(), ctx.now(), move |set, _key, now| ends(set, &by, &note, now))
-        .await
-        .map_err(store_failure)?
-        .map_err(|moved| moved_failure(moved, refused))?;
+        .await;
+    let ended = stored(ctx, ended).await?.map_err(|moved| moved_failure(moved, refused))?;
     let record = audit_record(ctx, event, tool, Tier::Low)
         .allowed()
         .reason(reason)
