@@ -185,6 +185,17 @@ mod tests {
     }
 
     #[test]
+    fn what_administers_a_storage_or_a_node_is_not_in_the_role() {
+        let needs = needs(NEWEST, |_| true);
+        let line = RoleNames::default().make_role(&needs);
+        for privilege in ["Datastore.Allocate", "Sys.Modify", "Sys.Console"] {
+            let need = needs.iter().find(|need| need.privilege == privilege);
+            assert!(need.is_some_and(|need| need.apart.is_some()), "{privilege}");
+            assert!(!line.split(['"', ',']).any(|word| word == privilege), "{privilege} in {line}");
+        }
+    }
+
+    #[test]
     fn privileges_that_give_too_much_stay_out_of_the_role() {
         let need = |privilege, apart| Need { privilege, tools: vec!["x"], apart };
         let role = RoleNames::default();

@@ -3,7 +3,7 @@
 //!
 //! The server runs in a child process (this test program again, told by its environment); the lab runs here, survives every kill
 //! and counts what it was sent.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "support/crash.rs"]
 mod crash;

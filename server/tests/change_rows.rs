@@ -130,6 +130,7 @@ async fn cs_13_nothing_but_an_approved_set_is_applied() {
     assert_eq!(set.deletes(), 1);
 }
 
+// E17: two attempts at one operation at once never run it twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_16_sixty_four_applies_at_once_send_one_request() {
     let set = Set::new().await;

@@ -1,5 +1,4 @@
 //! A tus client of the protocol's own authors against the real program: a large file, broken off and taken up again.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "support/program.rs"]
 mod program;

@@ -198,6 +198,15 @@ fn rl_10_secrets_are_trimmed_once_and_never_ambiguous_empty_or_samples() {
 }
 
 #[test]
+fn a_token_of_root_loads_with_a_warning() {
+    let fixture = Fixture::new();
+    let problems = fixture.problems_with(|c| c["devices"]["pve3"]["token_id"] = json!("root@pam!all"));
+    assert_eq!(problems, "");
+    let warnings = texts(&fixture.load().unwrap().warnings);
+    assert!(warnings.len() == 1 && warnings[0].contains("root@pam"), "{warnings:?}");
+}
+
+#[test]
 fn f33_every_problem_of_every_file_is_reported_in_one_pass() {
     let fixture = Fixture::new();
     fixture.write("pve3.token", "");

@@ -1,4 +1,4 @@
-//! Every row of the threat model that is due has a test that carries its id.
+//! Every row of the threat model that is due has a test that carries its id, and the tests that pages name are there.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeSet;
@@ -52,4 +52,42 @@ fn every_due_row_has_a_test_that_carries_its_id() {
         })
         .collect();
     assert!(missing.is_empty(), "no test carries {missing:?}");
+}
+
+/// The last cell of a table's row names tests in backticks: those of a file after the file's path, others by name alone.
+#[test]
+fn every_test_that_a_page_of_promises_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut names = BTreeSet::new();
+    test_names(root, &mut names);
+    let mut found = 0;
+    let mut missing = Vec::new();
+    for page in ["docs/transfers-tests.md", "docs/governed-tests.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for row in text.lines().filter(|line| line.starts_with('|')) {
+            let cell = row.trim_end_matches('|').rsplit('|').next().unwrap();
+            let mut file: Option<String> = None;
+            // What stands between backticks is every second piece.
+            for word in cell.split('`').skip(1).step_by(2) {
+                if word.ends_with(".rs") {
+                    let path = root.join(word);
+                    file = Some(
+                        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {word}: {e}")),
+                    );
+                    continue;
+                }
+                let there = match &file {
+                    Some(source) => source.contains(&format!("fn {word}(")),
+                    None => names.contains(word),
+                };
+                if there {
+                    found += 1;
+                } else {
+                    missing.push(format!("{page}: {word}"));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no such test: {missing:#?}");
+    assert!(found >= 200, "{found}: the pages only grow");
 }

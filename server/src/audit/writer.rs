@@ -306,6 +306,8 @@ impl Writer {
                         self.close();
                         // Refuse what comes later before anybody is told that the trail is closed.
                         commands.close();
+                        // Whoever was told of the end may open the file at once.
+                        self.log.unlock();
                         let _ = ack.send(());
                         return;
                     }

@@ -15,6 +15,52 @@ fn names_are_unique_short_and_plain() {
     }
 }
 
+/// Token files and waivers that were written for another server name these; each must mean something here.
+#[test]
+fn names_that_existing_files_hold_are_known_here() {
+    for name in "get_cluster_status get_nodes get_node_status get_vms get_containers get_vm_config get_container_config \
+        get_container_ip get_guest_status list_snapshots get_storage list_backups list_isos list_templates list_tasks \
+        get_task_status get_proxmox_change_set get_cluster_firewall_rules get_cluster_firewall_options \
+        list_firewall_security_groups get_firewall_security_group_rules list_firewall_ipsets get_firewall_ipset_entries \
+        list_firewall_aliases get_node_firewall_rules get_node_firewall_options get_guest_firewall_rules \
+        get_guest_firewall_options list_guest_firewall_aliases list_guest_firewall_ipsets \
+        get_guest_firewall_ipset_entries start_vm stop_vm shutdown_vm reset_vm start_container stop_container \
+        restart_container create_vm create_container clone_vm download_iso resize_disk create_snapshot create_backup \
+        update_container_resources stop_task plan_proxmox_destroy approve_proxmox_change_set apply_proxmox_change_set \
+        plan_firewall_change approve_firewall_change apply_firewall_change plan_ha_rule_change"
+        .split_whitespace()
+    {
+        assert!(all().any(|spec| spec.name() == name), "{name} is no tool");
+    }
+    for name in "delete_vm delete_container delete_snapshot delete_backup delete_iso restore_backup rollback_snapshot \
+        restore_backup_new_vmid"
+        .split_whitespace()
+    {
+        assert!(SCOPES.iter().any(|scope| scope.name == name), "{name} is no scope");
+    }
+    for name in "destroy_guest delete_snapshot rollback_snapshot delete_backup delete_iso restore_backup migrate \
+        update_vm_config restore_new_vmid stop_vm shutdown_vm reboot_vm reset_vm stop_container restart_container \
+        update_container_resources stop_task ha_rule_create ha_rule_update ha_rule_delete firewall_rule_create \
+        firewall_options_update firewall_ipset_entry_delete"
+        .split_whitespace()
+    {
+        assert!(knows_op(name), "a waiver cannot name {name}");
+    }
+    // Nothing runs in guests before a policy can say no to it.
+    assert!(!knows_scope("execute_vm_command"));
+}
+
+#[test]
+fn no_tool_and_no_argument_overrides_protection() {
+    assert!(!knows_scope("grant_waiver"));
+    for spec in all() {
+        let input = (spec.input)().unwrap();
+        for argument in ["force", "skiplock", "override", "waiver", "lab_mode", "protection"] {
+            assert!(input["properties"].get(argument).is_none(), "{} takes {argument}", spec.name());
+        }
+    }
+}
+
 #[test]
 fn gr_02_no_wildcard_reaches_a_tool_that_mutates() {
     for spec in all() {

@@ -12,6 +12,7 @@ use mcp_wire::http::{BoxBody, Config, HostPolicy, McpHttp, Refusal};
 use mcp_wire::{Identity, ServerInfo};
 use tower::{Service, ServiceExt};
 
+use super::client::client_of;
 use super::ready::{Readiness, Ready};
 use super::start::StartError;
 use crate::app::App;
@@ -129,7 +130,8 @@ impl Front {
         let request = Request::from_parts(parts, body);
         let path = request.uri().path();
         if transfer_http::is_transfer_path(path) {
-            return transfer_http::handle(self.shared.app.clone(), peer.ip(), request).await;
+            let client = client_of(peer, request.headers(), |address| self.trusts_proxy(address));
+            return transfer_http::handle(self.shared.app.clone(), client.ip(), request).await;
         }
         match (path, request.method()) {
             ("/mcp", _) if self.shared.mcp => match endpoint.oneshot(request).await {
@@ -157,6 +159,7 @@ impl Shared {
     /// Who calls, with a share of what they may run at once.
     async fn caller(&self, peer: SocketAddr, parts: &http::request::Parts) -> Result<Caller, Refusal> {
         let snapshot = self.app.live.load();
+        let peer = client_of(peer, &parts.headers, |address| snapshot.policy.trusts_proxy(address));
         let principal = self.bearer.authenticate(&self.app, &snapshot, parts, peer.ip()).await?;
         let share = self
             .rates

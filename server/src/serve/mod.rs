@@ -1,5 +1,6 @@
 //! Putting the parts together and serving them.
 
+mod client;
 pub mod control;
 mod front;
 mod heads;

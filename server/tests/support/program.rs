@@ -93,10 +93,26 @@ impl Program {
         (program, address)
     }
 
-    fn spawn(command: &mut Command) -> Self {
+    pub fn spawn(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = Lines::of(child.stderr.take().unwrap());
         Self { child, log }
+    }
+
+    /// Where it serves, or all that it said when it ended without.
+    pub fn ready(&self) -> Result<SocketAddr, String> {
+        let mut said = Vec::new();
+        while let Some(line) = self.log.next() {
+            if line.contains("serving MCP at /mcp") {
+                return Ok(line.split_once("address=").unwrap().1.trim().parse().unwrap());
+            }
+            said.push(line);
+        }
+        Err(said.join("\n"))
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     pub fn pid(&self) -> u32 {

@@ -9,6 +9,27 @@ fn problems(flags: &[&str]) -> String {
 }
 
 #[test]
+fn the_flags_of_existing_units_are_taken_and_the_defaults_are_as_documented() {
+    let defaults = Cli::try_parse_from(["proxward"]).unwrap().serve;
+    assert_eq!(
+        (defaults.transport, defaults.listen().to_string().as_str()),
+        (Transport::Stdio, "127.0.0.1:30030")
+    );
+    assert_eq!(defaults.clusters_file.to_str(), Some("/etc/proxward/clusters.json"));
+    assert_eq!(defaults.waivers_file.to_str(), Some("/etc/proxward/waivers.json"));
+    assert_eq!(defaults.state_db().to_str(), Some("/var/lib/proxward/state.db"));
+    assert_eq!(defaults.audit_file().to_str(), Some("/var/lib/proxward/audit.jsonl"));
+    assert!(!defaults.lab_mode && !defaults.allow_no_auth);
+    let line = "proxward --transport streamable-http --host 127.0.0.1 --port 8443 --clusters-file c --tokens-file t \
+        --waivers-file w --state-file s.db --lab-mode --allow-no-auth --tls-cert c --tls-key k --allowed-host h \
+        --allowed-origin https://h --audit-format json --audit-log-file a --audit-redact hmac --audit-hmac-key-file k";
+    let given = Cli::try_parse_from(line.split_whitespace()).unwrap().serve;
+    assert_eq!((given.transport, given.port), (Transport::StreamableHttp, 8443));
+    assert_eq!(given.waivers_file.to_str(), Some("w"));
+    assert_eq!(given.audit_redact, Redaction::Hmac);
+}
+
+#[test]
 fn the_defaults_and_loopback_are_accepted() {
     for flags in [
         &[][..],
