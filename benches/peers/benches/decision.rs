@@ -11,8 +11,9 @@ use authz::{
     GuestFacts, GuestKind, Known, Lookup, Overrides, Protection, Tier, TokenTable, ToolRule, Vmid, WaiverSet,
     admit, argon2id_entry, decide, mint_token, sha256_entry,
 };
+use casbin::function_map::OperatorFunction;
 use casbin::rhai::Dynamic;
-use casbin::{CoreApi, DefaultModel, Enforcer, MgmtApi, OperatorFunction};
+use casbin::{CoreApi, DefaultModel, Enforcer, MgmtApi};
 use peers::now;
 use serde_json::{Value, json};
 

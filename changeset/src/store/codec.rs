@@ -153,6 +153,21 @@ fn check_shape(set: &ChangeSet) -> Result<(), &'static str> {
     if set.state.is_pending() == set.ending.is_some() {
         return Err("the state does not fit the ending");
     }
+    let outcomes = || set.records.iter().map(|record| record.outcome.as_ref());
+    let all_well = outcomes().all(|outcome| outcome.is_some_and(StepOutcome::is_ok));
+    let doubtful = outcomes().any(|outcome| matches!(outcome, Some(StepOutcome::Unknown(_))));
+    let by_a_person = set.ending.as_ref().is_some_and(|ending| ending.by.is_some());
+    let fits = match set.state {
+        State::Applying => !all_well && outcomes().flatten().all(StepOutcome::is_ok),
+        // A person may have found that what was in doubt did happen.
+        State::Applied => all_well || (doubtful && by_a_person),
+        State::Failed => !all_well,
+        State::Unknown => doubtful,
+        State::Planned | State::Approved | State::Rejected | State::Cancelled | State::Expired => true,
+    };
+    if !fits {
+        return Err("the state does not fit the steps' outcomes");
+    }
     Ok(())
 }
 

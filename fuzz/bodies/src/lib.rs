@@ -29,6 +29,7 @@ mod mcp_request;
 mod property_strings;
 mod pve_response;
 mod quote_shells;
+mod state_decode;
 mod state_seal;
 mod tags;
 mod tokens_json;
@@ -52,6 +53,7 @@ pub use mcp_request::mcp_request;
 pub use property_strings::property_strings;
 pub use pve_response::pve_response;
 pub use quote_shells::quote_shells;
+pub use state_decode::{reads_as_a_set, state_decode};
 pub use state_seal::state_seal;
 pub use tags::tags;
 pub use tokens_json::{KNOWN_TOKEN, tokens_json};
@@ -80,6 +82,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("property_strings", property_strings),
     ("pve_response", pve_response),
     ("quote_shells", quote_shells),
+    ("state_decode", state_decode),
     ("state_seal", state_seal),
     ("tags", tags),
     ("tokens_json", tokens_json),

@@ -70,7 +70,7 @@ fn corpora_hold_accepted_and_refused_inputs() {
     let now = "2026-11-30T00:00:00Z".parse().unwrap();
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     type Accepts<'a> = &'a dyn Fn(&[u8]) -> bool;
-    let readers: [(&str, Accepts<'_>); 9] = [
+    let readers: [(&str, Accepts<'_>); 10] = [
         ("grant_selector", &|data| {
             text(data).split('\n').next().is_some_and(|line| line.parse::<authz::Selector>().is_ok())
         }),
@@ -86,6 +86,7 @@ fn corpora_hold_accepted_and_refused_inputs() {
             })
         }),
         ("volid", &|data| text(data).parse::<proxmox_api::Volid>().is_ok()),
+        ("state_decode", &|data| fuzz_bodies::reads_as_a_set(data)),
         ("tokens_json", &|data| authz::TokenTable::parse(data).is_ok_and(|table| !table.is_empty())),
         ("upid", &|data| text(data).parse::<proxmox_api::Upid>().is_ok()),
         ("waivers_json", &|data| {
