@@ -626,7 +626,9 @@ async fn whatever_goes_wrong_the_destination_is_old_or_complete_and_nothing_rema
             }
             Err(error) => {
                 assert_eq!(found, before, "{what}");
-                assert!(!error.residue(), "{what}");
+                // Of a command that was killed nobody can say whether its other half still writes: that is said, although nothing
+                // is left here.
+                assert!(!error.residue() || fault == "stream_kill", "{what}");
                 bad += 1;
             }
         }
