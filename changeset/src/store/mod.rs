@@ -320,3 +320,6 @@ pub enum StoreError {
         why: String,
     },
 }
+
+#[cfg(test)]
+mod tests;
