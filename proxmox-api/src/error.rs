@@ -205,6 +205,14 @@ impl Error {
         &self.0.parameter_errors
     }
 
+    /// The node whose part of the API the call was for, `pve2` of `GET /nodes/pve2/qemu`. Of
+    /// [`ErrorKind::NodeUnreachable`] it is the one that did not answer the node that was asked.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        let (_, path) = self.0.call.as_deref()?.split_once(" /nodes/")?;
+        path.split('/').next()
+    }
+
     /// Whether PVE said that a guest's configuration is not on the node asked. The guest is gone or has moved:
     /// resolve it anew.
     #[must_use]

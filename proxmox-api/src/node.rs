@@ -166,7 +166,7 @@ impl Client {
         })
     }
 
-    /// The settings of a node (`GET /nodes/{node}/config`; needs `Sys.Audit` on the node; PVE 7 to 9).
+    /// The settings of a node (`GET /nodes/{node}/config`; needs `Sys.Audit` on `/`; PVE 7 to 9).
     ///
     /// # Errors
     /// See [`Error`].

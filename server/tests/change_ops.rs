@@ -256,6 +256,73 @@ async fn what_a_plan_may_not_hold_is_refused_before_anybody_is_asked() {
     );
 }
 
+/// A44: what is known to fail is not planned, and what is sent all the same is refused once, with the cause.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_quorum_nothing_is_planned_and_reads_go_on() {
+    let set = set().await;
+    set.stage.alpha().lose_quorum(true);
+    for arguments in [
+        op(VMID, "destroy_guest", json!({})),
+        op(MACHINE, "update_vm_config", json!({"set": {"cores": "4"}})),
+        op(MACHINE, "migrate", json!({"target_node": "pve1"})),
+    ] {
+        let refused = plan(&set, arguments).await.unwrap_err();
+        assert_eq!(refused["code"], "no_quorum", "{refused}");
+    }
+    assert!(mutations(&set).is_empty());
+    let sent = set.agent.call("start_vm", json!({"cluster": "alpha", "vmid": MACHINE})).await.unwrap_err();
+    assert_eq!(sent["code"], "no_quorum", "{sent}");
+    assert_eq!(mutations(&set).len(), 1, "once");
+    let reader = set.client("reader");
+    let status = reader.call("get_cluster_status", json!({"cluster": "alpha"})).await.unwrap();
+    assert_eq!(status["quorate"], false);
+    assert!(reader.call("get_vms", json!({"cluster": "alpha"})).await.is_ok());
+    set.stage.alpha().lose_quorum(false);
+    plan(&set, op(VMID, "destroy_guest", json!({}))).await.unwrap();
+}
+
+/// GR-06 too: tags and pool decide who may act on the guest, so a plan of its configuration never holds them.
+#[tokio::test(flavor = "multi_thread")]
+async fn px_08_gr_06_keys_and_values_that_reach_further_than_the_guest_are_refused() {
+    let set = set().await;
+    let (vm, ct) = ((MACHINE, "update_vm_config"), (VMID, "update_container_config"));
+    for ((vmid, name), key, value) in [
+        (vm, "hookscript", "local:snippets/x.sh"),
+        (vm, "args", "-device vfio-pci"),
+        (vm, "hostpci0", "0000:01:00.0"),
+        (vm, "usb0", "host=1234:5678"),
+        (vm, "serial0", "/dev/ttyS0"),
+        (vm, "scsi1", "/dev/sda"),
+        (vm, "ide2", "none"),
+        (vm, "Cores", "4"),
+        (vm, "HOOKSCRIPT", "local:snippets/x.sh"),
+        (vm, "protection", "0"),
+        (vm, "tags", "disposable"),
+        (vm, "pool", "scratch"),
+        (vm, "no_such_key", "1"),
+        (vm, "delete", "protection"),
+        (vm, "name", "a\nprotection: 0"),
+        (vm, "name", "a\u{0}b"),
+        (vm, "net0", "virtio,bridge=vmbr0,script=/etc/x"),
+        (ct, "mp0", "/host,mp=/host"),
+        (ct, "dev0", "/dev/kvm"),
+        (ct, "lxc.apparmor.profile", "unconfined"),
+        (ct, "features", "nesting=1"),
+        (ct, "unprivileged", "0"),
+        (ct, "hostname", "a\r\nmp0: /host"),
+        (ct, "tags", "disposable"),
+    ] {
+        let refused = plan(&set, op(vmid, name, json!({"set": {key: value}}))).await.unwrap_err();
+        assert!(refused["message"].as_str().unwrap().contains(key), "{key}={value:?}: {refused}");
+    }
+    for ((vmid, name), key) in [(vm, "protection"), (vm, "tags"), (vm, "scsi0"), (ct, "tags"), (ct, "rootfs")]
+    {
+        let refused = plan(&set, op(vmid, name, json!({"delete": [key]}))).await.unwrap_err();
+        assert!(refused["message"].as_str().unwrap().contains(key), "{key}: {refused}");
+    }
+    assert!(mutations(&set).is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_28_a_synchronous_change_whose_answer_is_lost_is_looked_at_and_never_sent_again() {
     for (action, state) in [(Action::DropAfter, "applied"), (Action::DropBefore, "unknown")] {

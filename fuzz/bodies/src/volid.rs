@@ -23,19 +23,25 @@ fn halves(text: &str) -> Option<(&str, &str)> {
         && storage.ends_with(|c: char| c.is_ascii_alphanumeric())
         && (2..=128).contains(&storage.len())
         && letters.all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    let mut part = 0;
-    let mut dots = 0;
+    // Since the last slash; since the last slash or colon, and how many of those are dots.
+    let (mut part, mut piece, mut dots) = (0, 0, 0);
     let mut volume_ok = (1..=1024).contains(&volume.len());
     for c in volume.chars().chain(['/']) {
         match c {
-            '/' => {
-                volume_ok &= part > 0 && !(part == dots && dots <= 2);
-                (part, dots) = (0, 0);
+            '/' | ':' => {
+                volume_ok &= piece != dots || !(1..=2).contains(&dots);
+                part += 1;
+                if c == '/' {
+                    volume_ok &= part > 1;
+                    part = 0;
+                }
+                (piece, dots) = (0, 0);
             }
             '\\' | '?' | '#' | '%' => volume_ok = false,
             c if c.is_control() => volume_ok = false,
             c => {
                 part += 1;
+                piece += 1;
                 dots += usize::from(c == '.');
             }
         }

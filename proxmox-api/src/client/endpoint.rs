@@ -108,6 +108,7 @@ fn is_dns_name(host: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// A19.
     #[test]
     fn every_usual_spelling_is_normalised() {
         for (given, expected) in [

@@ -288,6 +288,7 @@ mod tests {
         assert_eq!(disks[4].source, DiskSource::Volume("shared:100/vm-100-disk-1.qcow2".parse().unwrap()));
     }
 
+    /// A40.
     #[test]
     fn a_bind_mount_is_no_volume() {
         let disks = config(

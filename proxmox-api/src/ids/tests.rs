@@ -82,6 +82,18 @@ fn snapshot_names() {
 }
 
 #[test]
+fn px_07_a_volume_id_leads_nowhere_else() {
+    for volume in
+        ["../x", "iso/../x", "iso/..", "./x", "iso//x", "/x", "iso/", ":../x", "a:../x", "a/..:b", "..", ":."]
+    {
+        assert!(format!("local:{volume}").parse::<Volid>().is_err(), "{volume}");
+    }
+    for volume in ["iso/..x", "iso/x..", "iso/...", "a:b", "vm-100-disk-0:1"] {
+        assert!(format!("local:{volume}").parse::<Volid>().is_ok(), "{volume}");
+    }
+}
+
+#[test]
 fn volume_ids_of_every_kind_of_storage() {
     for (text, storage, volume) in [
         ("local:iso/debian.iso", "local", "iso/debian.iso"),

@@ -30,7 +30,7 @@ impl FromStr for Volid {
     type Err = IdError;
 
     /// Refuses what cannot be the name of a volume, and what a proxy between here and PVE could read differently
-    /// from PVE: control characters, `\`, `?`, `#`, `%`, and empty, `.` or `..` path parts.
+    /// from PVE: control characters, `\`, `?`, `#`, `%`, and empty, `.` or `..` path parts, a colon ending a part too.
     fn from_str(text: &str) -> Result<Self, IdError> {
         let refused = |expected| IdError::new("a volume id", text, expected);
         let (storage, volume) = text
@@ -44,7 +44,8 @@ impl FromStr for Volid {
         if volume.chars().any(|c| c.is_control() || matches!(c, '\\' | '?' | '#' | '%')) {
             return Err(refused("a volume name without control characters, `\\`, `?`, `#` or `%`"));
         }
-        if volume.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        let is_dots = |part: &str| part.split(':').any(|part| matches!(part, "." | ".."));
+        if volume.split('/').any(|part| part.is_empty() || is_dots(part)) {
             return Err(refused("a volume name without empty, `.` or `..` path parts"));
         }
         Ok(Self { storage, volume: volume.to_owned() })

@@ -36,6 +36,9 @@ pub struct StorageItem {
     pub notes: Option<String>,
     /// Whether it is protected from removal.
     pub protected: Field<bool>,
+    /// Of a backup on a backup server: what its last verification found, `ok` or `failed`; `None` where it never was
+    /// verified.
+    pub verification: Option<String>,
     /// The whole entry as PVE sent it.
     pub json: JsonMap,
 }
@@ -90,6 +93,7 @@ impl Client {
                 subtype: row.filled("subtype"),
                 notes: row.filled("notes"),
                 protected: row.flag("protected"),
+                verification: row.record("verification").and_then(|found| found.filled("state")),
                 json: row.json(),
             })
         })

@@ -160,6 +160,7 @@ impl<'a> Scan<'a> {
         }
         self.at += 1;
         loop {
+            self.at += self.bytes.get(self.at..).map_or(0, plain);
             match self.bytes.get(self.at) {
                 Some(b'"') => {
                     self.at += 1;
@@ -213,6 +214,26 @@ impl<'a> Scan<'a> {
         }
         if self.at == start { self.syntax() } else { Ok(()) }
     }
+}
+
+/// How many bytes from the start on are neither quote, backslash nor control character, looked at eight at a time; where fewer
+/// than eight are left it may say less.
+fn plain(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    // The top bit of each byte that is less than `least`. Of bytes behind the first such one it may be wrong.
+    let below = |word: u64, least: u8| word.wrapping_sub(ONES * u64::from(least)) & !word & TOPS;
+    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let mut passed = 0;
+    for chunk in bytes.as_chunks::<8>().0 {
+        let word = u64::from_le_bytes(*chunk);
+        let odd = below(word, 0x20) | is(word, b'"') | is(word, b'\\');
+        if odd != 0 {
+            return passed + odd.trailing_zeros() as usize / 8;
+        }
+        passed += 8;
+    }
+    passed
 }
 
 #[cfg(test)]
@@ -310,6 +331,30 @@ mod tests {
         // Levels beside each other are no depth, and brackets in a text are none either.
         assert_eq!(Scan::check(&format!("[{}1]", "[],".repeat(1000))), Ok(()));
         assert_eq!(Scan::check(&format!("\"{}\"", "[".repeat(1000))), Ok(()));
+    }
+
+    #[test]
+    fn a_string_ends_where_it_ends_whatever_stands_around() {
+        for length in 0..40 {
+            for (odd, ok) in [
+                ("\\n", true),
+                ("\u{1f}", false),
+                ("\0", false),
+                ("\u{7f}", true),
+                ("\u{80}é", true),
+                ("!", true),
+            ] {
+                for at in 0..=length {
+                    let text = format!("\"{}{odd}{}\"", "a".repeat(at), "z".repeat(length - at));
+                    assert_eq!(Scan::check(&text).is_ok(), ok, "{text:?}");
+                    assert_eq!(
+                        Scan::new(&format!("{text}, \"next\"")).skip().ok(),
+                        ok.then_some(0..text.len())
+                    );
+                    assert!(Scan::check(&text[..text.len() - 1]).is_err(), "{text:?}");
+                }
+            }
+        }
     }
 
     proptest! {

@@ -155,8 +155,18 @@ fn px_04_how_many_entries_and_fields_there_may_be() {
     assert_eq!(reply(&fields(10_001)).record(|_| Ok(())).unwrap_err().kind(), ErrorKind::Malformed);
 }
 
+/// A35: a proxy in between, or HTTP/2, leaves nothing of the reason phrase.
 #[test]
 fn the_text_of_an_error_comes_from_the_first_place_that_has_one() {
+    let moved =
+        r#"{"data":null,"message":"Configuration file 'nodes/n1/qemu-server/153.conf' does not exist\n"}"#;
+    for reason in [Some("Internal Server Error"), Some(""), None] {
+        let error = refused(500, reason, moved);
+        assert_eq!((error.kind(), error.is_missing_guest()), (ErrorKind::NotFound, true), "{error}");
+    }
+    let named = refused(400, Some("Bad Request"), r#"{"data":null,"errors":{"vmid":"too small"}}"#);
+    assert!(named.to_string().contains("vmid: too small"), "{named}");
+
     let body =
         r#"{"data":null,"message":"Parameter verification failed.\n","errors":{"vmid":"too small","x":3}}"#;
     let error = refused(400, Some("Bad"), body);

@@ -11,7 +11,7 @@ pub(super) static TOOLS: &[ToolSpec] = &[
         name: "list_tasks",
         title: "Tasks of a node",
         description: "Lists tasks of one node, newest first: running and finished ones, or those of `source`, of one guest by `vmid`, \
-                      of one worker type by `typefilter`. A token that may not read every guest sees the tasks of its guests \
+                      of one worker type by `typefilter`, or that ended in one way by `outcome`. A token that may not read every guest sees the tasks of its guests \
                       among the node's newest 2000, without a total.",
         addresses: Addresses::Node,
         privileges: &["Sys.Audit"],

@@ -77,6 +77,27 @@ fn gr_02_no_wildcard_reaches_a_tool_that_mutates() {
     }
 }
 
+/// Tier, `interrupts`, `writes_guest` and what is addressed have no default: a row without one does not compile. What a row could
+/// still get wrong is held here, so that no new tool is open by oversight.
+#[test]
+fn gr_03_no_tool_is_without_what_authorization_goes_by() {
+    for spec in all() {
+        let (name, own) = (spec.name(), &spec.rule);
+        let changes_guests = own.interrupts || own.writes_guest;
+        assert!(
+            !changes_guests || !matches!(own.tier, authz::Tier::Read),
+            "{name} changes guests and is a read"
+        );
+        let names_none = matches!(spec.addresses, Addresses::Nothing | Addresses::Clusters);
+        assert!(!changes_guests || !names_none, "{name} changes guests and addresses none");
+        assert!(own.tier == authz::Tier::Read || !own.wildcard, "{name}");
+        assert!(
+            rule(name).is_some_and(|found| std::ptr::eq(found, own)),
+            "{name} is decided by another rule"
+        );
+    }
+}
+
 #[test]
 fn hints_agree_with_tiers() {
     for spec in all() {

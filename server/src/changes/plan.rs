@@ -8,7 +8,7 @@ use std::sync::Arc;
 use authz::Permit;
 use changeset::store::{AdmissionRefusal, Inserted};
 use changeset::{Actor, ChangeSet, ChangeSetId, Fingerprint, Plan, PlanDraft, Preview, Step, Target};
-use proxmox_api::{NodeName, SnapName, StorageId, Vmid, Volid};
+use proxmox_api::{Field, NodeName, SnapName, StorageId, Vmid, Volid};
 
 pub(super) use self::prepare::Prepared;
 use super::guest_config::Change;
@@ -128,6 +128,11 @@ pub enum PlanRefusal {
     /// The cluster could not be asked.
     #[error("the guest could not be looked at: {0}")]
     Cluster(#[from] proxmox_api::Error),
+    /// The cluster's nodes are too few to change anything.
+    #[error(
+        "cluster {0} has no majority of its nodes: it can be read, and nothing on it can be changed until it has, so nothing was planned"
+    )]
+    NoQuorum(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] ChangesError),
@@ -151,6 +156,7 @@ impl PlanRefusal {
             Self::Admission(_) => "too_many_pending",
             Self::Plan(_) => "plan_out_of_bounds",
             Self::Cluster(_) => "cluster_unreachable",
+            Self::NoQuorum(_) => "no_quorum",
             Self::Store(_) => "state_store",
             Self::Entropy => "internal",
             Self::Audit => "audit_unavailable",
@@ -219,6 +225,7 @@ impl Changes {
         planner: Planner,
     ) -> Result<ChangeSet, PlanRefusal> {
         self.thawed()?;
+        quorum(snapshot, &draft.target.cluster).await?;
         let plan = Plan::new(PlanDraft {
             id,
             planner: planner.actor,
@@ -268,6 +275,17 @@ impl Changes {
             return Err(PlanRefusal::Audit);
         }
         Ok(set)
+    }
+}
+
+/// Refuses to plan on a cluster that says it has no quorum. One that does not say is asked by the change itself, and refuses that.
+async fn quorum(snapshot: &Snapshot, cluster: &str) -> Result<(), PlanRefusal> {
+    let Some(cluster) = snapshot.cluster(Some(cluster)) else { return Ok(()) };
+    match cluster.client.cluster_status().await {
+        Ok(status) if status.quorate == Field::Value(false) => {
+            Err(PlanRefusal::NoQuorum(cluster.name.clone()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -132,7 +132,15 @@ impl From<proxmox_api::Error> for ToolFailure {
             K::Locked => ("locked", "; wait for the task that holds the lock"),
             _ => ("pve_error", ""),
         };
-        let mut failure = ToolFailure::new(code, format!("{}{remedy}", error.message().trim_end()));
+        let message = error.message().trim_end();
+        let message = match error.node() {
+            // The words are of a connection; which one cannot be seen from them.
+            Some(node) if error.kind() == K::NodeUnreachable => {
+                format!("node {node} cannot be reached from the rest of its cluster: {message}")
+            }
+            _ => format!("{message}{remedy}"),
+        };
+        let mut failure = ToolFailure::new(code, message);
         let fields = error.parameter_errors();
         if !fields.is_empty() {
             let fields: Map<String, Value> =

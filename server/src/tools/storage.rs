@@ -64,6 +64,11 @@ pub static BACKUPS: Table<StorageItem> = Table(&[
     integer("ctime", "when it was made, seconds since 1970", |item| item.ctime),
     text("notes", "", |item| item.notes.as_deref().map(redact::free_text)),
     flag("protected", "from removal", |item| item.protected.value().copied()),
+    text(
+        "verification",
+        "what a backup server's last check found: `ok` or `failed`; missing: none yet",
+        |item| item.verification.clone(),
+    ),
 ]);
 
 /// `list_isos`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxmox_api::{LogLine, Task, TaskExit, TaskFilter, TaskSource, TaskStatus, Upid, Vmid};
+use proxmox_api::{LogLine, Task, TaskExit, TaskFilter, TaskOutcome, TaskSource, TaskStatus, Upid, Vmid};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub const DEFAULT_LIMIT: u64 = 50;
 const LOOKED_THROUGH: u32 = 2000;
 
 /// Which tasks are listed.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Running and finished ones.
@@ -33,6 +33,40 @@ pub enum Source {
     Active,
     /// Finished ones.
     Archive,
+}
+
+/// How tasks that are listed ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// They have not ended.
+    Running,
+    /// They did what they were for, with or without warnings.
+    Ok,
+    /// They did it with warnings.
+    Warnings,
+    /// They did not, or PVE cannot tell.
+    Failed,
+}
+
+impl Outcome {
+    /// Where PVE keeps such tasks. It says of a running task that its end is unknown, so ended ones are asked for as such.
+    fn source(self) -> Source {
+        match self {
+            Self::Running => Source::Active,
+            Self::Ok | Self::Warnings | Self::Failed => Source::Archive,
+        }
+    }
+
+    /// PVE's words for it.
+    fn at_pve(self) -> Vec<TaskOutcome> {
+        match self {
+            Self::Running => Vec::new(),
+            Self::Ok => vec![TaskOutcome::Ok, TaskOutcome::Warning],
+            Self::Warnings => vec![TaskOutcome::Warning],
+            Self::Failed => vec![TaskOutcome::Error, TaskOutcome::Unknown],
+        }
+    }
 }
 
 /// Arguments of `list_tasks`.
@@ -50,6 +84,23 @@ pub struct ListArgs {
     pub typefilter: Option<String>,
     /// `all` (the default), `active` or `archive`.
     pub source: Option<Source>,
+    /// Only tasks that ended so: `running` (not yet), `ok` (also with warnings), `warnings`, `failed` (also where PVE cannot tell).
+    pub outcome: Option<Outcome>,
+}
+
+impl ListArgs {
+    /// Running and finished tasks, or those of them that can have the outcome.
+    fn source(&self) -> Result<Source, ToolFailure> {
+        match (self.source, self.outcome.map(Outcome::source)) {
+            (None | Some(Source::All), Some(of_outcome)) => Ok(of_outcome),
+            (Some(source), Some(of_outcome)) if source != of_outcome => Err(ToolFailure::new(
+                "invalid_argument",
+                "`outcome` and `source` exclude each other: running tasks are `active`, the others `archive`; give one of the two",
+            )
+            .with("field", "outcome")),
+            (source, _) => Ok(source.unwrap_or_default()),
+        }
+    }
 }
 
 /// `list_tasks`.
@@ -86,12 +137,13 @@ pub async fn list(ctx: &CallContext, target: &Target, args: ListArgs, paging: &P
     let node = id("node", &args.node)?;
     let sight = Sight::of(ctx, cluster).await?;
     let mut filter = TaskFilter {
-        source: match args.source.unwrap_or_default() {
+        source: match args.source()? {
             Source::All => TaskSource::All,
             Source::Active => TaskSource::Active,
             Source::Archive => TaskSource::Archive,
         },
         vmid: sight.only(args.vmid)?,
+        outcomes: args.outcome.map(Outcome::at_pve).unwrap_or_default(),
         typefilter: args.typefilter,
         start: paging.offset,
         limit: u32::try_from(paging.limit).unwrap_or(u32::MAX),

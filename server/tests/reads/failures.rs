@@ -1,7 +1,7 @@
 //! Nodes that are away, agents that do not answer, rows that make no sense.
 
 use bytes::Bytes;
-use lab::{Action, Fault};
+use lab::{Action, Fault, TaskExit};
 use serde_json::{Value, json};
 
 use crate::support::{AGENT, Rights, Stage};
@@ -41,6 +41,15 @@ async fn a_node_that_is_away_is_named_as_the_cause() {
     ] {
         let refused = reader.call(tool, arguments).await.unwrap_err();
         assert_eq!(refused["code"], "node_unreachable", "{tool}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains("node pve3"), "{tool}: {refused}");
+    }
+    // A11: it stands in nobody else's way.
+    for (tool, arguments) in [
+        ("get_guest_status", guest(100)),
+        ("get_node_status", json!({"cluster": "alpha", "node": "pve1"})),
+        ("get_cluster_status", json!({"cluster": "alpha"})),
+    ] {
+        reader.call(tool, arguments).await.unwrap_or_else(|refused| panic!("{tool}: {refused}"));
     }
     // A09: its guests are listed all the same.
     let found = reader.call("find_guests", json!({"node": "pve3"})).await.unwrap();
@@ -120,7 +129,7 @@ async fn a_container_that_does_not_run_has_no_addresses_and_says_so() {
     server.stop().await;
 }
 
-/// A01, A04, A05, A24, A49: an odd field costs that field, never the row, and no row costs the list.
+/// A01, A04, A05, A24, A39, A49: an odd field costs that field, never the row, and no row costs the list.
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_rows_do_not_lose_the_list() {
     let stage = Stage::new().await;
@@ -158,10 +167,33 @@ async fn odd_rows_do_not_lose_the_list() {
     stage.alpha().inject(Fault::always("GET", path, Action::Raw(content.to_string().into())));
     let isos = json!({"cluster": "alpha", "node": "pve1", "storage": "local"});
     let isos = reader.call("list_isos", isos).await.unwrap();
+    assert_eq!((&isos["total"], &isos["skipped"]), (&3.into(), &1.into()));
     let sizes: Vec<Option<&Value>> =
         isos["items"].as_array().unwrap().iter().map(|iso| iso.get("size")).collect();
     assert_eq!(sizes, [Some(&1_048_576.into()), Some(&2_097_152.into()), None]);
-    assert_eq!((&isos["total"], &isos["skipped"]), (&3.into(), &1.into()));
+
+    // A39: colons in a name, a namespace, a number that is text, a size nobody knows.
+    let backups = json!({"data": [
+        {"volid": "local:backup/vm/901/2026-03-04T05:06:07Z", "content": "backup", "format": "pbs-vm", "subtype": "qemu",
+         "vmid": 901, "size": null, "verification": {"state": "ok", "upid": "UPID:x"}},
+        {"volid": "local:backup/ns1/ct/5/2026-01-01T00:00:00Z", "vmid": "105", "verification": {"state": "failed"}},
+        {"volid": "local:backup/vm/902/2026-03-04T05:06:07Z", "content": "backup", "vmid": 902, "verification": "odd"},
+    ]});
+    stage.alpha().clear_faults();
+    stage.alpha().inject(Fault::always("GET", path, Action::Raw(backups.to_string().into())));
+    let arguments = json!({"cluster": "alpha", "node": "pve1", "storage": "local"});
+    let backups = reader.call("list_backups", arguments).await.unwrap();
+    let shown: Vec<(&Value, Option<&Value>, Option<&Value>)> = backups["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|backup| (&backup["vmid"], backup.get("size"), backup.get("verification")))
+        .collect();
+    let (ok, failed) = (json!("ok"), json!("failed"));
+    assert_eq!(
+        shown,
+        [(&105.into(), None, Some(&failed)), (&901.into(), None, Some(&ok)), (&902.into(), None, None)]
+    );
 
     let storages =
         json!({"data": [{"storage": "lvm1", "type": "lvm", "content": "images", "enabled": 1, "active": 0}]});
@@ -191,7 +223,7 @@ async fn a_cluster_that_shows_nothing_at_all_is_no_cluster_without_guests() {
     server.stop().await;
 }
 
-/// A13, and the end that nobody can tell: it is neither success nor failure.
+/// A13, E11 (what was started is followed by its task), and the end that nobody can tell: neither success nor failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn how_a_task_ended_is_told_as_far_as_pve_knows() {
     let mut stage = Stage::new().await;
@@ -220,6 +252,51 @@ async fn how_a_task_ended_is_told_as_far_as_pve_knows() {
         assert_eq!(status.get("warnings"), warnings.map(Value::from).as_ref(), "{exit}: {status}");
         assert!(!status["exitstatus"].as_str().unwrap().is_empty(), "{exit}");
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_are_listed_by_how_they_ended() {
+    let mut stage = Stage::new().await;
+    stage.token("hands", Rights { tools: &["*", "start_vm", "stop_vm"], ..AGENT });
+    let server = stage.serve().await;
+    let hands = stage.client(server.address, "hands");
+    let listed = async |more: Value| {
+        let mut arguments = json!({"cluster": "alpha", "node": "pve2", "vmid": 104, "fields": ["upid"]});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let page = hands.call("list_tasks", arguments).await.unwrap();
+        let tasks = page["items"].as_array().unwrap();
+        assert_eq!((&page["total"], &page["has_more"]), (&tasks.len().into(), &false.into()), "{page}");
+        tasks.iter().map(|task| task["upid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = listed(json!({"outcome": "ok"})).await;
+    let mut upids = Vec::new();
+    for (tool, exit) in [
+        ("start_vm", TaskExit::Failed("start failed".to_owned())),
+        ("start_vm", TaskExit::Warnings(1)),
+        ("stop_vm", TaskExit::Ok),
+    ] {
+        stage.alpha().next_task_exit(exit);
+        let upid = hands.call(tool, guest(104)).await.unwrap()["upid"].clone();
+        let task = json!({"cluster": "alpha", "upid": upid});
+        while hands.call("get_task_status", task.clone()).await.unwrap()["status"] == "running" {}
+        upids.push(upid.as_str().unwrap().to_owned());
+    }
+    stage.alpha().hold_tasks(true);
+    let upid = hands.call("start_vm", guest(104)).await.unwrap()["upid"].as_str().unwrap().to_owned();
+    let [failed, warned, ok] = [&upids[0], &upids[1], &upids[2]].map(Clone::clone);
+    assert_eq!(listed(json!({"outcome": "failed"})).await, [failed]);
+    assert_eq!(listed(json!({"outcome": "warnings"})).await, [warned.clone()]);
+    assert_eq!(listed(json!({"outcome": "ok"})).await, [vec![ok, warned], before].concat());
+    for running in [json!({"outcome": "running"}), json!({"outcome": "running", "source": "active"})] {
+        assert_eq!(listed(running).await, [upid.clone()]);
+    }
+    for (outcome, source) in [("running", "archive"), ("ok", "active"), ("failed", "active")] {
+        let arguments = json!({"cluster": "alpha", "node": "pve2", "outcome": outcome, "source": source});
+        let refused = hands.call("list_tasks", arguments).await.unwrap_err();
+        assert_eq!((&refused["code"], &refused["field"]), (&"invalid_argument".into(), &"outcome".into()));
+    }
+    stage.alpha().hold_tasks(false);
     server.stop().await;
 }
 

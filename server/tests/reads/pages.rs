@@ -124,6 +124,57 @@ async fn names_that_could_bend_a_path_are_refused_before_a_request_is_made() {
     server.stop().await;
 }
 
+/// E12: however much there is, a page is small, says how much there is, and where to go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_thousands_are_given_in_pages_that_a_client_can_hold() {
+    let stage = Stage::new().await;
+    let server = stage.serve().await;
+    let reader = stage.client(server.address, "reader");
+    let guests = |i: u32| json!({"type": "qemu", "vmid": 1000 + i, "node": "pve1", "status": "running", "name": format!("vm-{i}")});
+    let guests: Vec<Value> = (0..2_000).map(guests).collect();
+    let backups = |i: u32| json!({"volid": format!("backup:backup/vzdump-qemu-100-{i:05}.vma.zst"), "content": "backup", "vmid": 100, "size": i});
+    let backups: Vec<Value> = (0..10_000).map(backups).collect();
+    for (path, body) in [
+        ("/cluster/resources", json!({"data": guests})),
+        ("/nodes/{node}/storage/{storage}/content", json!({"data": backups})),
+    ] {
+        stage.alpha().inject(Fault::always("GET", path, Action::Raw(body.to_string().into())));
+    }
+    let cluster = json!({"cluster": "alpha"});
+    for (tool, arguments, total) in [
+        ("get_vms", cluster.clone(), 2_000),
+        ("find_guests", cluster, 2_000),
+        ("list_backups", json!({"cluster": "alpha", "node": "pve1", "storage": "backup"}), 10_000),
+    ] {
+        let answer = reader.rpc("tools/call", json!({"name": tool, "arguments": arguments.clone()})).await;
+        assert!(answer.body.len() <= 512 * 1024, "{tool}: {}", answer.body.len());
+        let page = answer.json()["result"]["structuredContent"].clone();
+        let items = page["items"].as_array().unwrap();
+        assert!((1..=500).contains(&items.len()), "{tool}: {}", items.len());
+        assert_eq!((&page["total"], &page["has_more"]), (&total.into(), &true.into()), "{tool}");
+        let mut next = arguments;
+        next["offset"] = items.len().into();
+        next["limit"] = 1.into();
+        let next = reader.call(tool, next).await.unwrap();
+        assert_ne!(next["items"][0], items[items.len() - 1], "{tool}");
+        assert_eq!(next["offset"], items.len(), "{tool}");
+    }
+
+    // PVE gives a log in pages itself; 50,000 lines are never asked for at once.
+    let tasks = reader.call("list_tasks", json!({"cluster": "alpha", "node": "pve1"})).await.unwrap();
+    let upid = tasks["items"][0]["upid"].clone();
+    let lines: Vec<Value> = (1..=500).map(|n| json!({"n": n, "t": "x".repeat(80)})).collect();
+    let log = json!({"data": lines, "total": 50_000});
+    let path = "/nodes/{node}/tasks/{upid}/log";
+    stage.alpha().inject(Fault::always("GET", path, Action::Raw(log.to_string().into())));
+    stage.alpha().clear_requests();
+    let page = reader.call("get_task_log", json!({"cluster": "alpha", "upid": upid})).await.unwrap();
+    assert_eq!((&page["total"], &page["has_more"]), (&50_000.into(), &true.into()));
+    let asked = stage.alpha().requests().into_iter().find(|request| request.path.ends_with("/log")).unwrap();
+    assert_eq!(asked.params["limit"], page["limit"].to_string());
+    server.stop().await;
+}
+
 /// Both copies count, as they are on the wire.
 #[tokio::test(flavor = "multi_thread")]
 async fn mc_08_no_answer_exceeds_the_cap_however_long_its_rows_are() {

@@ -54,6 +54,8 @@ const CLUSTER: Tree = &[
 const NODE: Tree = &[
     ("", GET),
     ("/{node}/status", GET),
+    ("/{node}/config", GET),
+    ("/{node}/query-url-metadata", GET),
     ("/{node}/tasks", GET),
     ("/{node}/tasks/{upid}", &["DELETE"]),
     ("/{node}/tasks/{upid}/status", GET),

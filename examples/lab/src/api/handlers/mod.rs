@@ -95,6 +95,8 @@ pub(crate) fn dispatch(method: &str, template: &str, call: &mut Call<'_>) -> Opt
         ("GET", "/cluster/tasks") => task::of_cluster(call),
         ("GET", "/nodes") => node::index(call),
         ("GET", "/nodes/{node}/status") => node::status(),
+        ("GET", "/nodes/{node}/config") => node::config(call),
+        ("GET", "/nodes/{node}/query-url-metadata") => storage::content::url_metadata(call),
         ("GET", "/nodes/{node}/qemu") => guest::list(call, Qemu),
         ("GET", "/nodes/{node}/lxc") => guest::list(call, Lxc),
         ("GET", "/nodes/{node}/qemu/{vmid}/config") => config::get(call, Qemu),

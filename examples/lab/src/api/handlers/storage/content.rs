@@ -212,6 +212,15 @@ fn put(state: &mut State, node: &str, volid: &str, size: u64) {
     }
 }
 
+/// What a server says of a file, without its contents; what `LabCluster::publish` says nothing of is one MiB.
+pub(crate) fn url_metadata(call: &Call<'_>) -> Result<Answer, Refusal> {
+    let url = call.get("url").unwrap_or_default();
+    let size = call.state.published.get(url).map_or(UNKNOWN_SIZE, |(size, _)| *size);
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    Ok(Answer::Data(json!({ "filename": name, "mimetype": "application/octet-stream", "size": size })))
+}
+
 /// The lab fetches nothing: what an URL has is told by `LabCluster::publish`, and what it says nothing of is one MiB.
 pub(crate) fn download(call: &Call<'_>) -> Result<Answer, Refusal> {
     let (volid, name) = incoming(call)?;
