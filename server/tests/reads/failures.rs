@@ -286,10 +286,10 @@ async fn tasks_are_listed_by_how_they_ended() {
     let upid = hands.call("start_vm", guest(104)).await.unwrap()["upid"].as_str().unwrap().to_owned();
     let [failed, warned, ok] = [&upids[0], &upids[1], &upids[2]].map(Clone::clone);
     assert_eq!(listed(json!({"outcome": "failed"})).await, [failed]);
-    assert_eq!(listed(json!({"outcome": "warnings"})).await, [warned.clone()]);
+    assert_eq!(listed(json!({"outcome": "warnings"})).await, std::slice::from_ref(&warned));
     assert_eq!(listed(json!({"outcome": "ok"})).await, [vec![ok, warned], before].concat());
     for running in [json!({"outcome": "running"}), json!({"outcome": "running", "source": "active"})] {
-        assert_eq!(listed(running).await, [upid.clone()]);
+        assert_eq!(listed(running).await, std::slice::from_ref(&upid));
     }
     for (outcome, source) in [("running", "archive"), ("ok", "active"), ("failed", "active")] {
         let arguments = json!({"cluster": "alpha", "node": "pve2", "outcome": outcome, "source": source});
