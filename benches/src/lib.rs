@@ -68,26 +68,27 @@ fn at(times: &mut [Duration], percent: usize) -> Duration {
 pub fn large_cluster(guests: u32) -> String {
     let mut text = String::from("{\"data\":[");
     for n in 0..guests {
-        let (kind, node) = (if n % 3 == 0 { "lxc" } else { "qemu" }, n % 16);
+        // A JSON number has no leading zero.
+        let (kind, node, n) = (if n % 3 == 0 { "lxc" } else { "qemu" }, n % 16 + 1, n + 1);
         let _ = write!(
             text,
             r#"{{"cpu":0.0{:03},"disk":0,"diskread":{n}0240,"diskwrite":{n}7712,"id":"{kind}/{vmid}","maxcpu":4,"maxdisk":34359738368,"maxmem":4294967296,"mem":{n}31072,"memhost":{n}41072,"name":"guest-{n}.example","netin":{n}881,"netout":{n}129,"node":"pve{node}","pool":"dev","status":"running","tags":"linux;team-{node};web","template":0,"type":"{kind}","uptime":{n}3,"vmid":{vmid}}},"#,
             n % 1000,
-            vmid = 100 + n,
+            vmid = 99 + n,
         );
     }
-    for n in 0..16 {
+    for n in 1..=16 {
         let _ = write!(
             text,
             r#"{{"cpu":0.11,"disk":{n}1,"id":"node/pve{n}","level":"","maxcpu":64,"maxdisk":98765432100,"maxmem":549755813888,"mem":{n}2,"node":"pve{n}","status":"online","type":"node","uptime":86400}},"#
         );
     }
-    for n in 0..64 {
-        let comma = if n == 63 { "" } else { "," };
+    for n in 1..=64 {
+        let comma = if n == 64 { "" } else { "," };
         let _ = write!(
             text,
             r#"{{"content":"images,rootdir","disk":{n}1,"id":"storage/pve{0}/s{n}","maxdisk":98765432100,"node":"pve{0}","plugintype":"lvmthin","shared":0,"status":"available","storage":"s{n}","type":"storage"}}{comma}"#,
-            n % 16
+            n % 16 + 1
         );
     }
     text.push_str("]}");
