@@ -10,14 +10,13 @@
     reason = "a bench: it may stop at the first surprise"
 )]
 
+mod stage;
+
 use std::time::Duration;
 
 use benches::measuring;
-use clap::Parser as _;
 use lab::{Lab, LabConfig};
 use proxward::catalog::{Arguments, Target};
-use proxward::cli::token::{ActorType, AddArgs, HashKind, add};
-use proxward::cli::{Cli, Command};
 use proxward::resolve::Freshness;
 use proxward::serve::{Options, Running, start_http};
 use proxward::stack::{CallContext, Caller, Listener, Trail, Via, run};
@@ -47,42 +46,6 @@ fn processor_time_without(name: &str) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-fn server(lab: &Lab, dir: &TempDir, runtime: &Runtime) -> Running {
-    lab.write_config(dir.path()).unwrap();
-    let path = dir.path().join("clusters.json");
-    let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    file["policy"] = json!({"resource_cache_ttl_secs": 3600});
-    std::fs::write(&path, file.to_string()).unwrap();
-    let args = AddArgs {
-        name: "reader".to_owned(),
-        tokens_file: dir.path().join("tokens.json"),
-        tools: vec!["*".to_owned()],
-        devices: vec!["*".to_owned()],
-        guests: ["vmid:500-600", "tag:none", "pool:none", "vmid:100-299"].map(|s| s.parse().unwrap()).into(),
-        actions: vec!["read".parse().unwrap()],
-        person: None,
-        actor_type: Some(ActorType::Agent),
-        expires: None,
-        hash: HashKind::Sha256,
-        provider: None,
-        provider_tier: None,
-        on_behalf_of: None,
-    };
-    add(&args, jiff::Timestamp::now()).unwrap();
-    let mut line: Vec<String> =
-        ["proxward", "serve", "-t", "streamable-http", "-p", "0"].map(str::to_owned).into();
-    for (flag, name) in [
-        ("--clusters-file", "clusters.json"),
-        ("--tokens-file", "tokens.json"),
-        ("--waivers-file", "waivers.json"),
-        ("--state-dir", "state"),
-    ] {
-        line.extend([flag.to_owned(), dir.path().join(name).display().to_string()]);
-    }
-    let Some(Command::Serve(args)) = Cli::parse_from(line).command else { panic!("not a serve command") };
-    runtime.block_on(start_http(&args, Options::default())).unwrap()
-}
-
 fn context(server: &Running) -> CallContext {
     let snapshot = server.app.live.load();
     let principal = snapshot.tokens.principal("reader").unwrap();
@@ -101,7 +64,9 @@ fn main() {
     let lab = lab_runtime.block_on(Lab::start(LabConfig::two_clusters().unwrap())).unwrap();
     let dir = TempDir::new().unwrap();
     let server_runtime = runtime("server");
-    let server = server(&lab, &dir, &server_runtime);
+    let guests = ["vmid:500-600", "tag:none", "pool:none", "vmid:100-299"];
+    let (args, _bearer) = stage::reader_of(&lab, &dir, json!({"resource_cache_ttl_secs": 3600}), &guests);
+    let server = server_runtime.block_on(start_http(&args, Options::default())).unwrap();
     let arguments =
         || -> Arguments { json!({"cluster": "alpha", "vmid": VMID}).as_object().unwrap().clone() };
     let caller = context(&server);

@@ -13,16 +13,15 @@
     reason = "a bench: it may stop at the first surprise"
 )]
 
+mod stage;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::{large_cluster, measuring};
-use clap::Parser as _;
 use lab::{Action, Fault, Lab, LabCluster, LabConfig};
-use proxward::cli::token::{ActorType, AddArgs, HashKind, add};
-use proxward::cli::{Cli, Command};
 use proxward::serve::{Options, Running, start_http};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -65,40 +64,10 @@ impl Stage {
         let lab_runtime = runtime("lab", 1);
         let lab = lab_runtime.block_on(Lab::start(LabConfig::two_clusters().unwrap())).unwrap();
         let dir = TempDir::new().unwrap();
-        lab.write_config(dir.path()).unwrap();
-        let path = dir.path().join("clusters.json");
-        let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        file["policy"] = json!({"resource_cache_ttl_secs": 0, "limits": {
+        let policy = json!({"resource_cache_ttl_secs": 0, "limits": {
             "calls_per_second": 100_000, "call_burst": 1_000_000, "calls_in_flight": 10_000,
         }});
-        std::fs::write(&path, file.to_string()).unwrap();
-        let args = AddArgs {
-            name: "reader".to_owned(),
-            tokens_file: dir.path().join("tokens.json"),
-            tools: vec!["*".to_owned()],
-            devices: vec!["*".to_owned()],
-            guests: vec!["*".parse().unwrap()],
-            actions: vec!["read".parse().unwrap()],
-            person: None,
-            actor_type: Some(ActorType::Agent),
-            expires: None,
-            hash: HashKind::Sha256,
-            provider: None,
-            provider_tier: None,
-            on_behalf_of: None,
-        };
-        let bearer = add(&args, jiff::Timestamp::now()).unwrap().as_str().to_owned();
-        let mut line: Vec<String> =
-            ["proxward", "serve", "-t", "streamable-http", "-p", "0"].map(str::to_owned).into();
-        for (flag, name) in [
-            ("--clusters-file", "clusters.json"),
-            ("--tokens-file", "tokens.json"),
-            ("--waivers-file", "waivers.json"),
-            ("--state-dir", "state"),
-        ] {
-            line.extend([flag.to_owned(), dir.path().join(name).display().to_string()]);
-        }
-        let Some(Command::Serve(args)) = Cli::parse_from(line).command else { panic!("not a serve command") };
+        let (args, bearer) = stage::reader_of(&lab, &dir, policy, &["*"]);
         let server_runtime = runtime("server", 2);
         let server = server_runtime.block_on(start_http(&args, Options::default())).unwrap();
         Self { lab, _lab_runtime: lab_runtime, server, server_runtime, bearer, _dir: dir }

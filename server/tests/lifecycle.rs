@@ -82,6 +82,16 @@ fn verify(stage: &Stage) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// An approved plan to destroy container 201, by its name.
+async fn approved(stage: &Stage, address: SocketAddr) -> Value {
+    let arguments = json!({"cluster": "alpha", "vmid": 201, "op": "destroy_guest"});
+    let plan = stage.client(address, "agent").call("plan_proxmox_destroy", arguments).await.unwrap();
+    let approval =
+        json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": 201});
+    stage.client(address, "approver").call("approve_proxmox_change_set", approval).await.unwrap();
+    json!({"change_set_id": plan["change_set_id"]})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_and_sigint_stop_in_order_and_the_trail_verifies() {
     let stage = Stage::new().await;
@@ -111,12 +121,7 @@ async fn a_stop_lets_a_running_apply_finish_and_answers_its_caller() {
     let stage = Stage::new().await;
     let (server, address) = Program::serve(&stage.command_line(&[]));
     let agent = stage.client(address, "agent");
-    let arguments = json!({"cluster": "alpha", "vmid": 201, "op": "destroy_guest"});
-    let plan = agent.call("plan_proxmox_destroy", arguments).await.unwrap();
-    let set = json!({"change_set_id": plan["change_set_id"]});
-    let approval =
-        json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": 201});
-    stage.client(address, "approver").call("approve_proxmox_change_set", approval).await.unwrap();
+    let set = approved(&stage, address).await;
 
     let mut held =
         stage.alpha().inject(lab::Fault::once("DELETE", "/nodes/{node}/lxc/{vmid}", lab::Action::HoldAfter));
@@ -141,12 +146,7 @@ async fn cs_32_an_apply_that_outlasts_the_stop_is_taken_up_by_the_next_start() {
     let stage = Stage::new().await;
     let (server, address) = Program::serve(&stage.command_line(&[]));
     let agent = stage.client(address, "agent");
-    let arguments = json!({"cluster": "alpha", "vmid": 201, "op": "destroy_guest"});
-    let plan = agent.call("plan_proxmox_destroy", arguments).await.unwrap();
-    let set = json!({"change_set_id": plan["change_set_id"]});
-    let approval =
-        json!({"change_set_id": plan["change_set_id"], "digest": plan["digest"], "confirm_vmid": 201});
-    stage.client(address, "approver").call("approve_proxmox_change_set", approval).await.unwrap();
+    let set = approved(&stage, address).await;
 
     stage.alpha().hold_tasks(true);
     let (asked, caller) = (set.clone(), agent.clone());

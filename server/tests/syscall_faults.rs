@@ -13,11 +13,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crash::{apply, approve, deletes, number, plan, settled, verify_audit};
 use program::Program;
-use rustix::process::Signal;
 use serde_json::Value;
 use support::{Client, Stage};
 
@@ -104,18 +102,6 @@ async fn live(agent: &Client, approver: &Client, vmid: u32) -> Told {
     told
 }
 
-/// Ends the program however it is: in order if it can.
-fn end(mut server: Program) {
-    server.signal(Signal::TERM);
-    let started = Instant::now();
-    while server.is_running() {
-        if started.elapsed() > Duration::from_secs(40) {
-            server.signal(Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn one_failure_at_a_file_system_call_is_refused_or_recovered_and_never_lied_about() {
     if !can_trace() {
@@ -143,7 +129,7 @@ async fn one_failure_at_a_file_system_call_is_refused_or_recovered_and_never_lie
                     let (agent, approver) =
                         (stage.client(address, "agent"), stage.client(address, "approver"));
                     let told = live(&agent, &approver, vmid).await;
-                    end(server);
+                    server.terminate();
                     told
                 }
                 Err(said) => {

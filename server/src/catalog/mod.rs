@@ -2,6 +2,7 @@
 //! privilege table and the documentation are derived from it and from nothing else.
 
 mod caller;
+mod change;
 mod changes;
 mod clusters;
 mod errands;

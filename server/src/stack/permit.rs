@@ -26,7 +26,8 @@ impl Step<Admitted> for Decide {
         let (permit, target) = match (spec.addresses, cluster) {
             (Addresses::Guest(kinds), Some(cluster)) => {
                 let vmid = wanted_vmid(&arguments)?;
-                let (permit, guest) = decide_guest(&context, spec, admitted, &cluster, vmid).await?;
+                let guest = found(&context, spec, &cluster, vmid).await.map_err(unresolved)?;
+                let permit = decide_guest(&context, spec, admitted, &cluster, &guest).await?;
                 right_kind(spec, kinds, &guest)?;
                 cross_check_node(&arguments, &guest)?;
                 (permit, Target::Guest(cluster, Box::new(guest)))
@@ -96,41 +97,54 @@ async fn decide_task(
     let text = arguments.get("upid").and_then(Value::as_str).unwrap_or_default();
     let upid: proxmox_api::Upid = crate::tools::args::id("upid", text)?;
     let vmid = upid.guest().ok_or_else(Denial::guest_unknown)?;
-    let inventory = context.app.resolver.inventory(&cluster, Freshness::Now).await?;
     let number = authz::Vmid::new(vmid.get()).ok_or_else(Denial::guest_unknown)?;
     let grant = context.caller.principal.grant();
-    let by_number = grant.is_some_and(|grant| grant.selects_new(number).is_some());
-    if by_number && inventory.numbered(vmid).next().is_none() {
-        let permit = decide_number(context, admitted, &cluster, vmid.get())?;
-        return Ok((permit, Target::Cluster(cluster)));
-    }
-    let (permit, guest) = decide_guest(context, spec, admitted, &cluster, vmid.get()).await?;
+    let holds_number = grant.is_some_and(|grant| grant.selects_new(number).is_some());
+    let guest = match found(context, spec, &cluster, vmid.get()).await {
+        // To whoever holds the number a guest of it would not be absent: there is none.
+        Err(ResolveError::Absent) if holds_number => {
+            let permit = decide_number(context, admitted, &cluster, vmid.get())?;
+            return Ok((permit, Target::Cluster(cluster)));
+        }
+        found => found.map_err(unresolved)?,
+    };
+    let permit = decide_guest(context, spec, admitted, &cluster, &guest).await?;
     Ok((permit, Target::Guest(cluster, Box::new(guest))))
+}
+
+/// The guest as it is now. Reads may use the cache; whatever changes a guest is decided on facts fetched for this call.
+async fn found(
+    context: &CallContext,
+    spec: &ToolSpec,
+    cluster: &Arc<Cluster>,
+    vmid: u32,
+) -> Result<Guest, ResolveError> {
+    let caller = &context.caller;
+    let freshness = if spec.mutates() { Freshness::Now } else { caller.snapshot.read_freshness() };
+    context.app.resolver.guest(cluster, vmid, freshness, &caller.principal).await
+}
+
+fn unresolved(error: ResolveError) -> ToolFailure {
+    match error {
+        // Absent, and there but not this token's: one answer, after the same work.
+        ResolveError::Absent => Denial::guest_unknown().into(),
+        ResolveError::Ambiguous => ToolFailure::new(
+            "ambiguous_guest",
+            "the cluster reports this vmid more than once, or on a node that it does not have; nothing is done until an \
+             administrator has looked",
+        ),
+        ResolveError::Cluster(error) => error.into(),
+    }
 }
 
 async fn decide_guest(
     context: &CallContext,
     spec: &ToolSpec,
     admitted: authz::Admitted,
-    cluster: &Arc<Cluster>,
-    vmid: u32,
-) -> Result<(Permit, Guest), ToolFailure> {
+    cluster: &Cluster,
+    guest: &Guest,
+) -> Result<Permit, ToolFailure> {
     let caller = &context.caller;
-    // Reads may use the cache; whatever changes a guest is decided on facts fetched for this call.
-    let freshness = if spec.mutates() { Freshness::Now } else { caller.snapshot.read_freshness() };
-    let guest = match context.app.resolver.guest(cluster, vmid, freshness, &caller.principal).await {
-        Ok(guest) => guest,
-        // Absent, and there but not this token's: one answer, after the same work.
-        Err(ResolveError::Absent) => return Err(Denial::guest_unknown().into()),
-        Err(ResolveError::Ambiguous) => {
-            return Err(ToolFailure::new(
-                "ambiguous_guest",
-                "the cluster reports this vmid more than once, or on a node that it does not have; nothing is done until an \
-                 administrator has looked",
-            ));
-        }
-        Err(ResolveError::Cluster(error)) => return Err(error.into()),
-    };
     let overrides = Overrides { waivers: &caller.snapshot.waivers, lab_mode: caller.snapshot.lab_mode };
     let planner = caller.principal.name().to_owned();
     let decided = authz::decide(
@@ -143,7 +157,7 @@ async fn decide_guest(
         context.now(),
     );
     context.trail.note(|facts| {
-        facts.vmid = Some(vmid);
+        facts.vmid = Some(guest.vmid());
         facts.protection = Some(match &decided {
             Ok(permit) => permit.lift().map_or_else(|| "none".to_owned(), |lift| format!("lifted: {lift}")),
             Err(denial) => denial.code().to_owned(),
@@ -151,7 +165,7 @@ async fn decide_guest(
     });
     let permit = decided?;
     record_lift(context, spec.name(), spec.rule.tier, &permit).await?;
-    Ok((permit, guest))
+    Ok(permit)
 }
 
 fn right_kind(spec: &ToolSpec, kinds: GuestKinds, guest: &Guest) -> Result<(), ToolFailure> {

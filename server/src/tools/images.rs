@@ -32,10 +32,6 @@ pub struct DownloadArgs {
     pub checksum: Option<String>,
     /// `sha256` (the default), `sha512`, `sha384`, `sha224`, `sha1` or `md5`.
     pub checksum_algorithm: Option<String>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `download_iso`. The node makes the request, so the URL is judged by the same policy as one that this server fetches.
@@ -44,9 +40,9 @@ pub async fn download(
     _permit: Permit,
     target: &Target,
     args: DownloadArgs,
+    how: How,
 ) -> HandlerResult {
     let cluster = cluster_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let node = id("node", &args.node)?;
     let storage = id("storage", &args.storage)?;
     let content = content(args.content.as_deref().unwrap_or("iso"))?;

@@ -5,28 +5,12 @@ use proxmox_api::{ShutdownOptions, Suspend};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::routine::{Expected, How, Routine};
+use super::args::{GuestArgs, id};
+use super::routine::{How, Routine};
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
 use crate::resolve::Guest;
 use crate::stack::{CallContext, ToolFailure};
-
-/// Arguments of a tool that starts or stops a guest.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PowerArgs {
-    /// Name of the cluster; may be omitted where one is configured.
-    pub cluster: Option<String>,
-    /// The guest's number.
-    #[schemars(range(min = 100, max = 999_999_999))]
-    pub vmid: u32,
-    /// Optional cross-check: refused unless the guest is on this node.
-    pub node: Option<String>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
-}
 
 /// Arguments of a tool that asks a guest to shut down.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,10 +28,6 @@ pub struct ShutdownArgs {
     pub timeout: Option<u32>,
     /// Stop it at once when that time is over; otherwise the task fails then and the guest runs on.
     pub force_stop: Option<bool>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// Arguments of a tool that reboots a guest.
@@ -64,10 +44,6 @@ pub struct RebootArgs {
     /// Seconds the guest has to shut down.
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout: Option<u32>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// Arguments of `suspend_vm`.
@@ -85,44 +61,62 @@ pub struct SuspendArgs {
     pub todisk: Option<bool>,
     /// With `todisk`: the storage of that volume; PVE chooses one when omitted.
     pub storage: Option<String>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
-/// What takes no argument of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Starts the guest.
-    Start,
-    /// Stops it at once.
-    Stop,
-    /// Presses a machine's reset button.
-    Reset,
-    /// Resumes a machine that was paused.
-    Resume,
-}
-
-/// `start_…`, `stop_…`, `reset_vm`, `resume_vm`.
-pub async fn act(
+/// `start_vm`, `start_container`.
+pub async fn start(
     ctx: &CallContext,
     _permit: Permit,
     target: &Target,
-    action: Action,
-    args: PowerArgs,
+    _args: GuestArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
-    let at = &guest.at;
-    let client = routine.client();
-    let (sent, running) = match action {
-        Action::Start => (client.start(at).await, true),
-        Action::Stop => (client.stop(at).await, false),
-        Action::Reset => (client.reset(at).await, true),
-        Action::Resume => (client.resume(at).await, true),
-    };
-    routine.expecting(Some(Expected { at: at.clone(), running })).end(sent).await
+    let routine = Routine::on(ctx, cluster, guest, how).expecting(guest, true);
+    let sent = routine.client().start(&guest.at).await;
+    routine.end(sent).await
+}
+
+/// `stop_vm`, `stop_container`.
+pub async fn stop(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    _args: GuestArgs,
+    how: How,
+) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let routine = Routine::on(ctx, cluster, guest, how).expecting(guest, false);
+    let sent = routine.client().stop(&guest.at).await;
+    routine.end(sent).await
+}
+
+/// `reset_vm`.
+pub async fn reset(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    _args: GuestArgs,
+    how: How,
+) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let routine = Routine::on(ctx, cluster, guest, how);
+    let sent = routine.client().reset(&guest.at).await;
+    routine.end(sent).await
+}
+
+/// `resume_vm`.
+pub async fn resume(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    _args: GuestArgs,
+    how: How,
+) -> HandlerResult {
+    let (cluster, guest) = guest_of(target)?;
+    let routine = Routine::on(ctx, cluster, guest, how);
+    let sent = routine.client().resume(&guest.at).await;
+    routine.end(sent).await
 }
 
 /// `shutdown_vm`, `shutdown_container`.
@@ -131,20 +125,27 @@ pub async fn shutdown(
     _permit: Permit,
     target: &Target,
     args: ShutdownArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let routine = Routine::on(ctx, cluster, guest, how).expecting(guest, false);
     let options = ShutdownOptions { timeout: args.timeout, force_stop: args.force_stop.unwrap_or(false) };
     let sent = routine.client().shutdown(&guest.at, options).await;
-    routine.expecting(Some(Expected { at: guest.at.clone(), running: false })).end(sent).await
+    routine.end(sent).await
 }
 
 /// `reboot_vm`, `restart_container`.
-pub async fn reboot(ctx: &CallContext, _permit: Permit, target: &Target, args: RebootArgs) -> HandlerResult {
+pub async fn reboot(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: RebootArgs,
+    how: How,
+) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
+    let routine = Routine::on(ctx, cluster, guest, how).expecting(guest, true);
     let sent = routine.client().reboot(&guest.at, args.timeout).await;
-    routine.expecting(Some(Expected { at: guest.at.clone(), running: true })).end(sent).await
+    routine.end(sent).await
 }
 
 /// `suspend_vm`.
@@ -153,10 +154,11 @@ pub async fn suspend(
     _permit: Permit,
     target: &Target,
     args: SuspendArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let storage = args.storage.as_deref().map(|text| super::args::id("storage", text)).transpose()?;
-    let how = match (args.todisk.unwrap_or(false), storage) {
+    let storage = args.storage.as_deref().map(|text| id("storage", text)).transpose()?;
+    let suspended = match (args.todisk.unwrap_or(false), storage) {
         (true, statestorage) => Suspend::ToDisk { statestorage },
         (false, None) => Suspend::ToRam,
         (false, Some(_)) => {
@@ -167,8 +169,8 @@ pub async fn suspend(
             .with("field", "storage"));
         }
     };
-    let routine = Routine::on(ctx, cluster, guest, How::of(args.dry_run, args.wait)?);
-    let sent = routine.client().suspend(&guest.at, &how).await;
+    let routine = Routine::on(ctx, cluster, guest, how);
+    let sent = routine.client().suspend(&guest.at, &suspended).await;
     routine.end(sent).await
 }
 

@@ -10,14 +10,14 @@ use proxmox_api::{
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::catalog::HandlerResult;
+use crate::catalog::{Arguments, HandlerResult};
 use crate::config::Cluster;
 use crate::redact;
 use crate::resolve::Guest;
 use crate::stack::{CallContext, ToolFailure};
 
 /// Longest that a call may wait for its task, seconds.
-pub const LONGEST_WAIT: u32 = 300;
+pub const LONGEST_WAIT: u64 = 300;
 /// Lines of a failed task's log that are told.
 const TAIL: u64 = 10;
 /// Pause between two looks at a guest that HA starts or stops.
@@ -41,7 +41,12 @@ pub fn output() -> Value {
     crate::catalog::open_object(OUTPUT)
 }
 
-/// How a change is to be made.
+/// The same with fields of the tool's own.
+pub fn output_with(more: &[(&str, &str, &str)]) -> Value {
+    crate::catalog::open_object(&[OUTPUT, more].concat())
+}
+
+/// How a change is to be made. Every routine change takes these arguments, and takes them here.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct How {
     dry_run: bool,
@@ -49,24 +54,42 @@ pub struct How {
 }
 
 impl How {
-    /// From the arguments `dry_run` and `wait` (seconds).
+    /// Takes `dry_run` and `wait` (seconds) out of a call's arguments, which were checked against [`How::properties`].
     ///
     /// # Errors
-    /// A wait that is too long: it is refused and not shortened.
-    pub fn of(dry_run: Option<bool>, wait: Option<u32>) -> Result<Self, ToolFailure> {
-        let wait = wait.filter(|wait| *wait > 0);
-        if wait.is_some_and(|wait| wait > LONGEST_WAIT) {
-            return Err(ToolFailure::new(
-                "invalid_argument",
-                format!("`wait`: expected at most {LONGEST_WAIT} seconds; get_task_status tells about longer tasks"),
-            )
-            .with("field", "wait"));
-        }
-        Ok(Self {
-            dry_run: dry_run.unwrap_or(false),
-            wait: wait.map(|wait| Duration::from_secs(wait.into())),
-        })
+    /// A wait that is too long: it is refused and not shortened. An argument of another type.
+    pub fn take(arguments: &mut Arguments) -> Result<Self, ToolFailure> {
+        let dry_run = match arguments.remove("dry_run") {
+            None => false,
+            Some(value) => value.as_bool().ok_or_else(|| refused("dry_run", "true or false"))?,
+        };
+        let wait = match arguments.remove("wait") {
+            None => 0,
+            Some(value) => value.as_u64().filter(|wait| *wait <= LONGEST_WAIT).ok_or_else(|| {
+                refused(
+                    "wait",
+                    &format!("at most {LONGEST_WAIT} seconds; get_task_status tells about longer tasks"),
+                )
+            })?,
+        };
+        Ok(Self { dry_run, wait: (wait > 0).then(|| Duration::from_secs(wait)) })
     }
+
+    /// The schema of these arguments. `waits`: whether a task does the work, which can be waited for.
+    pub fn properties(waits: bool) -> Map<String, Value> {
+        let mut out = Map::new();
+        let dry_run = json!({"type": "boolean", "description": "Only say what would be sent."});
+        out.insert("dry_run".to_owned(), dry_run);
+        if waits {
+            let what = format!("Seconds to wait for the task's end, at most {LONGEST_WAIT}.");
+            out.insert("wait".to_owned(), json!({"type": "integer", "minimum": 0, "description": what}));
+        }
+        out
+    }
+}
+
+fn refused(field: &'static str, expected: &str) -> ToolFailure {
+    ToolFailure::new("invalid_argument", format!("`{field}`: expected {expected}")).with("field", field)
 }
 
 /// What PVE answered to a change.
@@ -98,11 +121,9 @@ impl From<Option<Upid>> for Sent {
 
 /// The state a guest has when a change of HA is through.
 #[derive(Debug, Clone)]
-pub struct Expected {
-    /// The guest.
-    pub at: GuestRef,
-    /// Whether it runs then.
-    pub running: bool,
+struct Expected {
+    at: GuestRef,
+    running: bool,
 }
 
 /// One change on its way. Make it, call its client once, [`end`](Self::end) it.
@@ -137,8 +158,8 @@ impl<'a> Routine<'a> {
 
     /// What the guest will be when the change is through, where HA makes it.
     #[must_use]
-    pub fn expecting(mut self, expected: Option<Expected>) -> Self {
-        self.expected = expected;
+    pub fn expecting(mut self, guest: &Guest, running: bool) -> Self {
+        self.expected = Some(Expected { at: guest.at.clone(), running });
         self
     }
 
@@ -363,9 +384,10 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_too_long_is_refused_and_not_shortened() {
-        assert!(How::of(None, Some(LONGEST_WAIT)).unwrap().wait.is_some());
-        assert!(How::of(None, Some(0)).unwrap().wait.is_none());
-        let refused = How::of(None, Some(LONGEST_WAIT + 1)).unwrap_err();
+        let how = |wait: Value| How::take(json!({"wait": wait, "dry_run": true}).as_object_mut().unwrap());
+        assert!(how(json!(LONGEST_WAIT)).unwrap().wait.is_some());
+        assert!(how(json!(0)).unwrap().wait.is_none());
+        let refused = how(json!(LONGEST_WAIT + 1)).unwrap_err();
         assert!(refused.public_message().contains("at most 300 seconds"), "{}", refused.public_message());
     }
 

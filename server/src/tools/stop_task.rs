@@ -21,12 +21,16 @@ pub struct StopTaskArgs {
     pub cluster: Option<String>,
     /// The task, as a tool or PVE named it: `UPID:node:…:`.
     pub upid: String,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
 }
 
 /// `stop_task`. What the task had done by then stays done, and whether that is whole is for the caller to look at.
-pub async fn stop(ctx: &CallContext, _permit: Permit, target: &Target, args: StopTaskArgs) -> HandlerResult {
+pub async fn stop(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: StopTaskArgs,
+    how: How,
+) -> HandlerResult {
     let cluster = cluster_of(target)?;
     let upid: Upid = id("upid", &args.upid)?;
     // A task of no guest is not filtered by one: whoever stops it must be one who may see it.
@@ -49,7 +53,7 @@ pub async fn stop(ctx: &CallContext, _permit: Permit, target: &Target, args: Sto
         .with("upid", upid.to_string()));
     }
     let vmid = upid.guest().map(proxmox_api::Vmid::get);
-    let routine = Routine::at(ctx, cluster, vmid, upid.node().as_str(), How::of(args.dry_run, None)?);
+    let routine = Routine::at(ctx, cluster, vmid, upid.node().as_str(), how);
     let sent = routine.client().stop_task(&upid).await;
     let mut out = routine.end(sent).await?;
     out["stopped"] = json!(upid.to_string());

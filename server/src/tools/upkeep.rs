@@ -48,10 +48,6 @@ pub struct ResizeArgs {
     pub disk: String,
     /// By how much: `+10G`; a whole number with K, M, G or T. Disks cannot be made smaller.
     pub size: String,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `+N` and a unit. Without a unit PVE would take bytes, which nobody means.
@@ -64,9 +60,14 @@ fn growth(text: &str) -> Result<DiskSize, ToolFailure> {
 }
 
 /// `resize_disk`.
-pub async fn resize(ctx: &CallContext, _permit: Permit, target: &Target, args: ResizeArgs) -> HandlerResult {
+pub async fn resize(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: ResizeArgs,
+    how: How,
+) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let disk: DiskSlot = id("disk", &args.disk)?;
     let by = growth(&args.size)?;
     let digest = digest_of(guest)?;
@@ -96,10 +97,6 @@ pub struct SnapshotArgs {
     pub description: Option<String>,
     /// Also the memory of a running virtual machine.
     pub vmstate: Option<bool>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `create_snapshot`.
@@ -108,9 +105,9 @@ pub async fn snapshot(
     _permit: Permit,
     target: &Target,
     args: SnapshotArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let name: SnapName = id("snapname", &args.snapname)?;
     let listed = cluster.client.snapshots(&guest.at).await?;
     if listed.items.iter().any(|snapshot| snapshot.name == name.as_str()) {
@@ -179,16 +176,17 @@ pub struct BackupArgs {
     pub notes: Option<String>,
     /// Protect the archive from being removed.
     pub protected: Option<bool>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `create_backup`. Older archives are never removed by it, whatever the storage's own rules say.
-pub async fn backup(ctx: &CallContext, _permit: Permit, target: &Target, args: BackupArgs) -> HandlerResult {
+pub async fn backup(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: BackupArgs,
+    how: How,
+) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let storage: StorageId = id("storage", &args.storage)?;
     let options = BackupOptions {
         mode: match args.mode.unwrap_or_default() {
@@ -242,8 +240,6 @@ pub struct ResourcesArgs {
     pub memory: Option<u32>,
     /// Swap in MiB.
     pub swap: Option<u32>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
 }
 
 /// `update_container_resources`.
@@ -252,9 +248,9 @@ pub async fn resources(
     _permit: Permit,
     target: &Target,
     args: ResourcesArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, None)?;
     let given = [("cores", args.cores), ("memory", args.memory), ("swap", args.swap)];
     let mut update = ConfigUpdate::new().digest(digest_of(guest)?);
     for (key, value) in given {
@@ -297,8 +293,6 @@ pub struct NotesTagsArgs {
     pub add_tags: Option<Vec<String>>,
     /// Tags to remove.
     pub remove_tags: Option<Vec<String>>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
 }
 
 /// `update_guest_notes_tags`. Tags decide who may act on a guest, which is why a token must name this tool to change them.
@@ -307,9 +301,9 @@ pub async fn notes_tags(
     _permit: Permit,
     target: &Target,
     args: NotesTagsArgs,
+    how: How,
 ) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, None)?;
     let mut update = ConfigUpdate::new().digest(digest_of(guest)?);
     if args.tags.is_some() && (args.add_tags.is_some() || args.remove_tags.is_some()) {
         return Err(wrong("tags", "`tags` replaces all of them: leave `add_tags` and `remove_tags` out"));

@@ -246,8 +246,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The body, or the last message of a stream: what an answer becomes that takes its time.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+        let streamed = self.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+        let text = std::str::from_utf8(&self.body).unwrap();
+        let message = match streamed {
+            true => {
+                text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or_default()
+            }
+            false => text,
+        };
+        serde_json::from_str(message).unwrap_or_else(|e| panic!("{e}: {text:?}"))
     }
 }
 

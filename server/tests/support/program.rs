@@ -111,10 +111,6 @@ impl Program {
         Err(said.join("\n"))
     }
 
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

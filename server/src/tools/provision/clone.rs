@@ -43,16 +43,17 @@ pub struct CloneArgs {
     pub full: Option<bool>,
     /// A note.
     pub description: Option<String>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `clone_vm`. Two decisions: about the guest that is cloned, made before this is called, and about the number of the clone.
-pub async fn clone(ctx: &CallContext, _permit: Permit, target: &Target, args: CloneArgs) -> HandlerResult {
+pub async fn clone(
+    ctx: &CallContext,
+    _permit: Permit,
+    target: &Target,
+    args: CloneArgs,
+    how: How,
+) -> HandlerResult {
     let (cluster, guest) = guest_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let rule = catalog::rule(NAME)
         .ok_or_else(|| ToolFailure::new("internal", "the catalog does not hold this tool"))?;
     let number = authz::Vmid::new(args.newid).ok_or_else(|| wrong("newid", "expected 100 to 999999999"))?;

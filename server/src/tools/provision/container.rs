@@ -70,10 +70,6 @@ pub struct CreateContainerArgs {
     pub description: Option<String>,
     /// More keys as PVE takes them: those that update_container_config can set, and new volumes (`"mp0": "local-lvm:8,mp=/srv"`).
     pub config: Option<BTreeMap<String, String>>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `create_container`.
@@ -82,9 +78,9 @@ pub async fn create(
     _permit: Permit,
     target: &Target,
     args: CreateContainerArgs,
+    how: How,
 ) -> HandlerResult {
     let cluster = cluster_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     if args.unprivileged == Some(false) {
         return Err(wrong(
             "unprivileged",

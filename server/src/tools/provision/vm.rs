@@ -81,10 +81,6 @@ pub struct CreateVmArgs {
     pub description: Option<String>,
     /// More keys as PVE takes them: those that update_vm_config can set, and new disks (`"scsi1": "local-lvm:32"`).
     pub config: Option<BTreeMap<String, String>>,
-    /// Only say what would be sent.
-    pub dry_run: Option<bool>,
-    /// Seconds to wait for the task's end, at most 300.
-    pub wait: Option<u32>,
 }
 
 /// `create_vm`.
@@ -93,9 +89,9 @@ pub async fn create(
     _permit: Permit,
     target: &Target,
     args: CreateVmArgs,
+    how: How,
 ) -> HandlerResult {
     let cluster = cluster_of(target)?;
-    let how = How::of(args.dry_run, args.wait)?;
     let node = id("node", &args.node)?;
     let vmid = Vmid::new(args.vmid).map_err(|error| wrong("vmid", error))?;
     let mut new = NewQemu::new(vmid);
