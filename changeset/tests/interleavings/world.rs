@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 
 use changeset::store::StoreError;
 use changeset::{
-    Actor, ActorKind, ApplyRefusal, ApprovalKind, ChangeSet, ChangeSetId, Event, Fingerprint, Mark, Plan,
-    PlanDigest, SendResult, State, StepOutcome, TaskEnd,
+    Actor, ActorKind, ApplyRefusal, ChangeSet, ChangeSetId, Event, Fingerprint, Mark, Plan, PlanDigest,
+    SendResult, State, TaskEnd,
 };
 use jiff::Timestamp;
 
@@ -16,112 +16,10 @@ use crate::common::{agent, at, draft, fingerprint, human, key, planned, two_step
 use crate::disk::Disk;
 use crate::run::{Run, Want};
 
-/// What must hold after every step.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Invariant {
-    Once,
-    Approved,
-    TwoPeople,
-    NoWayBack,
-    Survives,
-    IntentFirst,
-    AuditFirst,
-    FreshFacts,
-    Truth,
-    Lawful,
-}
+mod acts;
+mod checks;
 
-impl Invariant {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Once => "I1: a step is sent at most once, and only after the one before ended well",
-            Self::Approved => {
-                "I2: what is sent has a durable, genuine approval of the plan that was agreed to"
-            }
-            Self::TwoPeople => {
-                "I3: the approver is a human, another person than the planner, and both still stand"
-            }
-            Self::NoWayBack => "I4: nothing leaves a final state, and `unknown` is left by a person alone",
-            Self::Survives => "I5: what a caller was told survives the crash",
-            Self::IntentFirst => "I6: an intent with a watermark is durable before anything is sent",
-            Self::AuditFirst => "I7: the attempt is on record before it is sent",
-            Self::FreshFacts => "I8: each step is decided on facts read after the apply began",
-            Self::Truth => "what has ended well did happen, and what failed did not",
-            Self::Lawful => "every successor that the machines make is lawful",
-        }
-    }
-}
-
-/// What some path must reach, or the model would say nothing.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Happened {
-    RaceLost,
-    Adopted,
-    Recovered,
-    Resolved,
-    Stopped,
-    WriteFailed,
-}
-
-/// What a caller asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
-    Plan,
-    Approve(By),
-    Reject,
-    Cancel,
-    Expire,
-    Apply,
-    Resolve { applied: bool },
-}
-
-/// Who approves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
-    Olga,
-    /// The planner's own token for people.
-    Planner,
-    Agent,
-    /// Olga, with the digest of another plan.
-    OlgaOfAnother,
-}
-
-/// How what a machine or a writer asked for turns out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// As it should, and as the world is.
-    Well,
-    /// The task fails; the request is refused.
-    Badly,
-    /// It cannot be read; the write fails before anything is written.
-    Unreadable,
-    /// The write is done and reported as failed.
-    DoneAndReportedFailed,
-    /// The request arrives, its answer does not.
-    LostAfter,
-    /// The request is lost.
-    LostBefore,
-    /// Somebody else's task looks like ours.
-    Ambiguous,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    ApproverRevoked,
-    PlannerRevoked,
-    GuestMoved,
-    GuestProtected,
-}
-
-/// One step of the world. Slots 0 and 1 are the callers, the rest recoveries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    Begin(usize, Call, u8),
-    Go(usize, Turn),
-    Reload(Change),
-    Wait,
-    Crash,
-}
+pub(crate) use acts::{Act, By, Call, Change, Happened, Invariant, Turn};
 
 #[derive(Debug, Clone)]
 enum Slot {
@@ -590,25 +488,6 @@ impl World {
         })
     }
 
-    fn check_durable(&mut self, durable: &ChangeSet, n: u8, step: usize, op: &str) {
-        let earlier =
-            durable.records().iter().take(step).all(|r| r.outcome.as_ref().is_some_and(StepOutcome::is_ok));
-        self.check(Invariant::Once, earlier && durable.state() == State::Applying);
-        let intent = durable.records().get(step).and_then(|record| record.intent.as_ref());
-        self.check(Invariant::IntentFirst, intent.is_some_and(|intent| !intent.watermark.is_empty()));
-        let approval = durable.approval();
-        let genuine = approval.is_some_and(|approval| approval.is_genuine(durable.plan(), &key()));
-        let agreed = self.agreed.get(&n) == Some(&durable.plan().digest());
-        let asked = durable.plan().steps().get(step).is_some_and(|step| step.op == op);
-        self.check(Invariant::Approved, genuine && agreed && asked);
-        let two = approval.is_some_and(|approval| {
-            approval.kind() == ApprovalKind::SecondPerson
-                && approval.by().is_human()
-                && !approval.by().is_same_person(durable.plan().planner())
-        });
-        self.check(Invariant::TwoPeople, two);
-    }
-
     fn reload(&mut self, change: Change) {
         self.bounds.changes -= 1;
         match change {
@@ -634,40 +513,6 @@ impl World {
         let now = self.now();
         let recoveries = self.disk.applying().into_iter().map(|set| Run::recover(set, now));
         self.slots.extend(recoveries.map(|run| Slot::Running(Box::new(run))));
-    }
-
-    // ---- what must hold between steps ------------------------------------------------------------------------------
-
-    fn check_exits(&mut self, before: &[(u8, ChangeSet)], by_a_person: bool) {
-        for (n, old) in before {
-            // A set that is gone is a matter of what was told.
-            let Some(new) = self.disk.load(id_of(*n)) else { continue };
-            let (from, to) = (old.state(), new.state());
-            let lawful = match from {
-                _ if from == to => true,
-                State::Unknown => by_a_person && matches!(to, State::Applied | State::Failed),
-                _ => !from.is_final(),
-            };
-            self.check(Invariant::NoWayBack, lawful);
-        }
-    }
-
-    /// What the store says about an end, against what the peer saw.
-    fn check_truth(&mut self) {
-        for (n, set) in self.sets().collect::<Vec<_>>() {
-            if self.resolved & (1 << n) != 0 {
-                continue;
-            }
-            let seen = |step: usize| self.peer.get(&(n, step)).copied().unwrap_or_default();
-            let true_to_it = set.records().iter().enumerate().all(|(step, record)| match &record.outcome {
-                Some(StepOutcome::Ok | StepOutcome::OkWithWarnings(_)) => seen(step).ended == Some(true),
-                Some(StepOutcome::Failed(_)) => !seen(step).arrived || seen(step).ended == Some(false),
-                Some(StepOutcome::Unknown(_)) | None => true,
-            });
-            let all_well = set.records().iter().all(|r| r.outcome.as_ref().is_some_and(StepOutcome::is_ok));
-            let ended_well = set.state() == State::Applied;
-            self.check(Invariant::Truth, true_to_it && (!ended_well || all_well));
-        }
     }
 
     /// Computes what tells this world from others.
