@@ -59,6 +59,8 @@ async fn every_record_of_a_call_carries_cluster_guest_tier_and_protection_and_on
     let agent = stage.client(server.address, "agent");
     agent.call("start_vm", json!({"cluster": "alpha", "vmid": 104})).await.unwrap();
     agent.call("stop_vm", json!({"cluster": "alpha", "vmid": 104})).await.unwrap_err();
+    // A refusal is answered without waiting for its record: a stop waits for all of them.
+    server.stop().await;
     let trail = stage.audit();
     let of = |event: &str, tool: &str| {
         trail.iter().find(|record| record["event"] == event && record["tool"] == tool).cloned().unwrap()

@@ -82,6 +82,7 @@ async fn a_flood_through_a_proxy_is_the_floods_own_and_good_tokens_still_pass() 
     let mut line = Line::open(server.address).await;
     let other = line.ask(&wrong_token(999), Some("198.51.100.7")).await;
     assert_eq!(other, StatusCode::UNAUTHORIZED, "another client has a share of its own");
+    server.stop().await;
     let peers: Vec<Value> =
         stage.audit().into_iter().filter(|record| record["event"] == "auth.failure").collect();
     assert!(peers.iter().any(|record| record["peer"] == "203.0.113.9"), "{peers:?}");
@@ -100,6 +101,7 @@ async fn a_forged_client_address_opens_no_fresh_share() {
         last = line.ask(&wrong_token(n), Some(&format!("198.51.100.{n}"))).await;
     }
     assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    server.stop().await;
     assert!(
         stage.audit().iter().all(|record| record["peer"].as_str().is_none_or(|peer| peer == "127.0.0.1"))
     );
