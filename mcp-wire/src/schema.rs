@@ -87,7 +87,10 @@ impl Validator {
         }
         let mut value = Value::Object(arguments.clone());
         straighten(&mut value, &self.schema);
-        if let Err(error) = self.compiled.validate(&value) {
+        // The yes or no costs half of what the search for the first problem does.
+        if !self.compiled.is_valid(&value)
+            && let Err(error) = self.compiled.validate(&value)
+        {
             return Err(self.problem(&error));
         }
         match value {

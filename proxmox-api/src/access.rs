@@ -27,6 +27,12 @@ impl Permissions {
         self.skipped == 0 && self.paths.values().all(BTreeMap::is_empty)
     }
 
+    /// Whether the token has the privilege on any path.
+    #[must_use]
+    pub fn holds_anywhere(&self, privilege: &str) -> bool {
+        self.paths.values().any(|here| here.contains_key(privilege))
+    }
+
     /// Whether the token has the privilege on the path, by what PVE listed. The rights on a pool's members are listed
     /// under the members.
     #[must_use]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use authz::{GuestFacts, Known, Principal, Vmid};
 use proxmox_api::{Entry, Error, Field, GuestConfig, GuestRef, Inventory, Lookup, Resource, Tags};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use crate::config::Cluster;
 
@@ -76,7 +76,7 @@ pub enum ResolveError {
 /// Finds guests, with one cached inventory a cluster.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    slots: Mutex<HashMap<String, Arc<Slot>>>,
+    slots: std::sync::Mutex<HashMap<String, Arc<Slot>>>,
 }
 
 /// One cluster's place in the cache.
@@ -219,7 +219,7 @@ impl Resolver {
         F: Future<Output = Result<Arc<Inventory>, Error>> + Send,
         A: Fn() -> F + Send,
     {
-        let slot = self.slots.lock().await.entry(cluster.name.clone()).or_default().clone();
+        let slot = self.slot(&cluster.name);
         loop {
             match slot.part(cluster, oldest) {
                 Part::Have(inventory) => return Ok(inventory),
@@ -252,8 +252,14 @@ impl Resolver {
     /// Forgets a cluster's listing, after something in it was changed; also one that is still on its way. Waits for no
     /// request.
     pub async fn forget(&self, cluster: &Cluster) {
-        if let Some(slot) = self.slots.lock().await.get(&cluster.name) {
-            slot.changes.fetch_add(1, Ordering::SeqCst);
+        self.slot(&cluster.name).changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn slot(&self, cluster: &str) -> Arc<Slot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        match slots.get(cluster) {
+            Some(slot) => slot.clone(),
+            None => slots.entry(cluster.to_owned()).or_default().clone(),
         }
     }
 
@@ -328,26 +334,11 @@ pub fn facts_of(cluster: &str, entry: Entry<'_>) -> Option<GuestFacts> {
 
 /// The guest an entry describes; `None` for entries that are no guest.
 pub fn guest_of(cluster: &str, entry: Entry<'_>) -> Option<Guest> {
-    guest_of_row(cluster, &entry.to_resource())
-}
-
-/// The guest a row describes; `None` for rows that are no guest.
-pub fn guest_of_row(cluster: &str, row: &Resource) -> Option<Guest> {
-    let at = row.guest()?;
-    let facts = GuestFacts {
-        cluster: cluster.to_owned(),
-        vmid: Vmid::new(at.vmid.get())?,
-        kind: kind_of(at.kind),
-        name: row.name.clone(),
-        tags: known_tags(&row.tags),
-        pool: known_pool(row.pool.clone()),
-        protection: Known::Unreadable,
-    };
     Some(Guest {
-        at,
-        facts: Arc::new(facts),
-        status: row.status.clone().unwrap_or_else(|| "unknown".to_owned()),
-        template: row.template.value().copied().unwrap_or(false),
+        at: entry.guest()?,
+        facts: Arc::new(facts_of(cluster, entry)?),
+        status: entry.status().map_or_else(|| "unknown".to_owned(), Into::into),
+        template: entry.template().value().copied().unwrap_or(false),
         config: None,
     })
 }

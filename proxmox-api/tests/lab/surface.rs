@@ -58,7 +58,8 @@ async fn what_a_token_may_do() {
     let audit = client(alpha, "audit@pve!lab").permissions().await.unwrap();
     assert!(audit.has("/vms/100", "VM.Audit") && !audit.has("/vms/100", "VM.PowerMgmt"));
     let nobody = client(alpha, "nobody@pve!lab").permissions().await.unwrap();
-    assert!(nobody.is_empty() && !nobody.has("/vms/100", "VM.Audit"));
+    assert!(nobody.is_empty() && !nobody.has("/vms/100", "VM.Audit") && !nobody.holds_anywhere("VM.Audit"));
+    assert!(audit.holds_anywhere("VM.Audit") && !audit.holds_anywhere("VM.PowerMgmt"));
     let one = full.permissions_on("/vms/100").await.unwrap();
     assert_eq!(one.paths.keys().collect::<Vec<_>>(), ["/vms/100"]);
 }

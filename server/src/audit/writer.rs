@@ -1,7 +1,9 @@
 //! The thread that owns the audit file.
 //!
 //! Callers hand records over a bounded channel. The thread takes what has queued up, writes it with one
-//! `write`, and syncs once when anybody in that batch asked for durability (group commit). An error poisons the
+//! `write`, and syncs once when anybody in that batch asked for durability (group commit). A record nobody waits
+//! for may lie in the queue for [`LINGER`], so that a stream of reads does not wake the thread, and enter the
+//! kernel, once a call; whatever is waited for ends that at once and takes along what lay there. An error poisons the
 //! trail: nothing is written and nothing durable is promised until the file is opened anew with
 //! [`Audit::reopen`]. A failed `fdatasync` is never tried again on the same descriptor, because the kernel may
 //! already have dropped the pages it failed to write.
@@ -9,7 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -26,6 +28,8 @@ use crate::keys::Key;
 
 /// Records that may wait for the writer before callers wait too.
 const QUEUE: usize = 4096;
+/// How long the writer leaves records in the queue that nobody waits for.
+const LINGER: Duration = Duration::from_millis(5);
 /// Most records, and about how many bytes, written in one go.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -108,6 +112,7 @@ struct Shared {
     head: Arc<ArcSwapOption<Head>>,
     clock: Arc<dyn Clock>,
     redactor: Redactor,
+    writer: Thread,
     thread: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -137,8 +142,8 @@ impl Audit {
             .name("audit".to_owned())
             .spawn(move || writer.run(from_callers))
             .map_err(OpenError::System)?;
-        let thread = std::sync::Mutex::new(Some(thread));
-        Ok(Self { shared: Arc::new(Shared { to_writer, poisoned, head, clock, redactor, thread }) })
+        let (writer, thread) = (thread.thread().clone(), std::sync::Mutex::new(Some(thread)));
+        Ok(Self { shared: Arc::new(Shared { to_writer, poisoned, head, clock, redactor, writer, thread }) })
     }
 
     /// Appends a record and returns its number once it is on the disk. Nothing it announces may be done before.
@@ -159,13 +164,15 @@ impl Audit {
         durable: Option<oneshot::Sender<Result<Seq, AuditError>>>,
     ) -> Result<(), AuditError> {
         let command = self.prepare(record, durable)?;
-        self.shared.to_writer.send(command).await.map_err(|_| AuditError::Stopped)
+        self.shared.hand_over(command).await
     }
 
     /// [`Audit::append`] for places that cannot wait (a destructor); refused when the queue is full.
     pub fn try_append(&self, record: Record) -> Result<(), AuditError> {
         let command = self.prepare(record, None)?;
-        self.shared.to_writer.try_send(command).map_err(|error| match error {
+        let sent = self.shared.to_writer.try_send(command);
+        self.shared.wake_before_the_queue_is_full();
+        sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 AuditError::Poisoned { reason: "too many records are waiting for the disk".to_owned() }
             }
@@ -201,17 +208,41 @@ impl Audit {
     /// file cannot be used, a trail that was healthy goes on in the old one.
     pub async fn reopen(&self) -> Result<(), OpenError> {
         let (ack, acked) = oneshot::channel();
-        self.shared.to_writer.send(Command::Reopen(ack)).await.map_err(|_| AuditError::Stopped)?;
+        self.shared.hand_over(Command::Reopen(ack)).await?;
         acked.await.map_err(|_| OpenError::Write(AuditError::Stopped))?
     }
 
     /// Writes what is queued, syncs, seals the checkpoint and ends the writer.
     pub async fn stop(&self) {
         let (ack, acked) = oneshot::channel();
-        if self.shared.to_writer.send(Command::Stop(ack)).await.is_ok() {
+        if self.shared.hand_over(Command::Stop(ack)).await.is_ok() {
             // An error only says that the thread is gone already.
             let _ = acked.await;
         }
+    }
+}
+
+impl Shared {
+    async fn hand_over(&self, command: Command) -> Result<(), AuditError> {
+        let waited_for = command.is_waited_for();
+        self.to_writer.send(command).await.map_err(|_| AuditError::Stopped)?;
+        if waited_for {
+            self.writer.unpark();
+        }
+        self.wake_before_the_queue_is_full();
+        Ok(())
+    }
+
+    fn wake_before_the_queue_is_full(&self) {
+        if self.to_writer.capacity() < QUEUE / 2 {
+            self.writer.unpark();
+        }
+    }
+}
+
+impl Command {
+    fn is_waited_for(&self) -> bool {
+        !matches!(self, Command::Append { durable: None, .. })
     }
 }
 
@@ -220,6 +251,7 @@ impl Drop for Shared {
         // The thread ends by itself when the channel closes; the last records are on their way to the disk.
         let (closed, _) = mpsc::channel(1);
         self.to_writer = closed;
+        self.writer.unpark();
         let thread = self.thread.get_mut().ok().and_then(Option::take);
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -285,6 +317,10 @@ impl Writer {
 
     fn run(&mut self, mut commands: mpsc::Receiver<Command>) {
         while let Some(command) = commands.blocking_recv() {
+            if !command.is_waited_for() && commands.len() < BATCH_RECORDS {
+                // Parked, not receiving: handing a record over wakes nobody meanwhile.
+                std::thread::park_timeout(LINGER);
+            }
             let mut next = Some(command);
             let mut batch = Batch::default();
             while let Some(command) = next.take() {

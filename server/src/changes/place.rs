@@ -17,7 +17,7 @@ use super::wall::{self, WallChange};
 use super::{Changes, facts, fingerprint, op};
 use crate::app::App;
 use crate::config::{Cluster, Snapshot};
-use crate::resolve::{Freshness, guest_of_row};
+use crate::resolve::{Freshness, guest_of};
 
 /// What a token with a narrower grant is told.
 pub(crate) const NEEDS_ALL_GUESTS: &str =
@@ -75,13 +75,13 @@ pub(super) async fn fingerprint(
 /// Guests that an HA rule's step names and that are protected now, as text.
 async fn protected_of(app: &App, cluster: &Arc<Cluster>, step: &Step) -> Result<String, String> {
     let named = step.params.get("guests").map(String::as_str).unwrap_or_default();
-    let rows = app.resolver.resources(cluster, Freshness::Now).await.map_err(|error| error.to_string())?;
+    let inventory =
+        app.resolver.inventory(cluster, Freshness::Now).await.map_err(|error| error.to_string())?;
     let mut protected = Vec::new();
     for vmid in named.split(',').filter(|vmid| !vmid.is_empty()) {
-        let guest = rows
-            .iter()
-            .filter(|row| row.vmid.is_some_and(|number| number.get().to_string() == vmid))
-            .find_map(|row| guest_of_row(&cluster.name, row));
+        let number = vmid.parse::<proxmox_api::Vmid>().ok();
+        let guest = number
+            .and_then(|number| inventory.numbered(number).find_map(|entry| guest_of(&cluster.name, entry)));
         let Some(guest) = guest else { return Err(format!("guest {vmid} is no longer listed")) };
         let mut facts = authz::GuestFacts::clone(&guest.facts);
         let config = cluster.client.guest_config(&guest.at).await.map_err(|error| error.to_string())?;

@@ -17,9 +17,28 @@ pub(crate) fn cost(value: &Value) -> usize {
     2 * text.len() + escapes + 2
 }
 
+/// More than [`cost`] can be, without writing the value out.
+fn costs_at_most(value: &Value) -> usize {
+    // A byte of text takes six at worst, `\u0001`, and one more where that stands inside a string.
+    let text = |text: &str| 13 * text.len() + 8;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 64,
+        Value::String(string) => text(string),
+        Value::Array(items) => items.iter().map(|item| 2 + costs_at_most(item)).sum::<usize>() + 6,
+        Value::Object(map) => {
+            map.iter().map(|(key, item)| text(key) + 4 + costs_at_most(item)).sum::<usize>() + 6
+        }
+    }
+}
+
 /// The last look at a result that is no page of a list.
 pub(super) fn within_cap(result: Value) -> Result<Value, ToolFailure> {
-    if cost(&result) > RESULT_CAP { Err(too_large()) } else { Ok(result) }
+    // Most are so small that a rough look is enough.
+    if costs_at_most(&result) > RESULT_CAP && cost(&result) > RESULT_CAP {
+        Err(too_large())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Refuses a result that no client could take.
@@ -47,7 +66,30 @@ mod tests {
             let result = ToolResult::structured(value.clone());
             let wire = serde_json::to_string(&result.content[0]).unwrap().len() + value.to_string().len();
             // Without the block's own `{"type":"text","text":…}`.
+            assert!(costs_at_most(&value) >= cost(&value), "{fill}");
             assert_eq!(cost(&value), wire - r#"{"type":"text","text":}"#.len(), "{fill}");
+        }
+    }
+
+    #[test]
+    fn the_rough_look_never_says_less() {
+        let text = |c: char, n: usize| Value::from(c.to_string().repeat(n));
+        for c in ['a', '"', '\\', '\n', '\u{1}', '\u{7f}', 'ü', '\u{2028}', '\u{1F600}'] {
+            for value in
+                [text(c, 0), text(c, 1), text(c, 1000), json!([text(c, 7), {c.to_string(): text(c, 3)}])]
+            {
+                assert!(costs_at_most(&value) >= cost(&value), "{value}");
+            }
+        }
+        for value in [
+            json!([]),
+            json!({}),
+            json!(null),
+            json!(f64::MIN),
+            json!(-1.234_567_890_123_456_7e-300),
+            json!(u64::MAX),
+        ] {
+            assert!(costs_at_most(&value) >= cost(&value), "{value}");
         }
     }
 

@@ -94,20 +94,31 @@ async fn guests_of(
     wanted: impl Fn(Entry<'_>) -> bool,
 ) -> Result<Listed, ToolFailure> {
     let inventory = ctx.app.resolver.inventory(cluster, ctx.caller.snapshot.read_freshness()).await?;
-    if inventory.is_empty() {
-        // Not even a node: PVE answers so to a token without privileges, and "there are no guests" would be a lie.
-        return Err(ToolFailure::new(
-            "pve_permission",
-            format!(
-                "cluster {} answers with nothing at all: its API token sees neither nodes nor guests, probably because of \
-                 privilege separation; the operator can grant it a role",
-                cluster.name
-            ),
-        ));
+    if inventory.guests().next().is_none() && inventory.skipped() == 0 {
+        sees_guests(cluster).await?;
     }
     let visible = visible_guests(&inventory, &cluster.name, &ctx.caller.principal);
     let places = visible.filter(|entry| wanted(*entry)).map(Entry::place).collect();
     Ok(Listed { cluster: cluster.clone(), inventory, places })
+}
+
+/// No guest at all is what PVE also answers to an API token that may see none, and "there are no guests" would be a lie then.
+async fn sees_guests(cluster: &Cluster) -> Result<(), ToolFailure> {
+    let permissions = cluster.client.permissions().await?;
+    let missing = if permissions.is_empty() {
+        "its API token has no privilege at all, as one made with privilege separation until it gets its own"
+    } else if permissions.skipped == 0 && !permissions.holds_anywhere("VM.Audit") {
+        "its API token holds `VM.Audit` nowhere"
+    } else {
+        return Ok(());
+    };
+    Err(ToolFailure::new(
+        "pve_permission",
+        format!(
+            "cluster {} shows no guest: {missing}; the operator can see with `proxward doctor` which role it lacks",
+            cluster.name
+        ),
+    ))
 }
 
 /// `get_vms`: the virtual machines that the caller may see, with a total that counts only those.

@@ -243,6 +243,8 @@ impl<'a> Routine<'a> {
             TaskExit::Ok => {}
             TaskExit::Warnings(count) => {
                 out.insert("warnings".to_owned(), count.into());
+                let lines = super::tasks::warning_lines(self.cluster, upid).await;
+                out.insert("warning_lines".to_owned(), lines.into());
             }
             failed @ (TaskExit::Failed(_) | TaskExit::Unstated(_)) => {
                 return Err(self.failed(upid, &failed).await);

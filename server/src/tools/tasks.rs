@@ -11,7 +11,7 @@ use super::args::{TaskArgs, id};
 use super::cluster_of;
 use super::paging::Paging;
 use super::sight::Sight;
-use super::table::{Extent, Table, flag, integer, text};
+use super::table::{Extent, Table, flag, integer, text, texts};
 use crate::catalog::{HandlerResult, Target};
 use crate::config::Cluster;
 use crate::redact;
@@ -180,34 +180,52 @@ async fn known(ctx: &CallContext, cluster: &Arc<Cluster>, args: &TaskArgs) -> Re
     }
 }
 
+/// A task that was looked up.
+#[derive(Debug)]
+pub struct LookedUp {
+    upid: Upid,
+    status: TaskStatus,
+    /// Lines of its log that warn, of one that succeeded with warnings.
+    warning_lines: Vec<String>,
+}
+
 /// `get_task_status`.
-pub static STATUS: Table<(Upid, TaskStatus)> =
-    Table(&[
-        text("upid", "", |(upid, _)| Some(upid.to_string())),
-        text("node", "where it runs or ran", |(upid, _)| Some(upid.node().to_string())),
-        text("type", "PVE's worker type", |(upid, _)| Some(upid.kind().to_owned())),
-        integer("vmid", "the guest it belongs to", |(upid, _)| upid.guest().map(|vmid| vmid.get().into())),
-        text("user", "", |(upid, _)| Some(upid.user().to_owned())),
-        integer("starttime", "seconds since 1970", |(upid, _)| Some(upid.starttime().into())),
-        text("status", "`running` or `stopped`", |(_, status)| Some(word(status.running).to_owned())),
-        text("exitstatus", "PVE's words, once stopped", |(_, status)| status.exit.as_ref().map(said)),
-        flag("success", "once stopped; missing where PVE cannot tell", |(_, status)| {
-            status.exit.as_ref().and_then(success)
-        }),
-        integer("warnings", "of a task that succeeded with warnings; its log has them", |(_, status)| {
-            match status.exit {
-                Some(TaskExit::Warnings(n)) => Some(n),
-                _ => None,
-            }
-        }),
-    ]);
+pub static STATUS: Table<LookedUp> = Table(&[
+    text("upid", "", |task| Some(task.upid.to_string())),
+    text("node", "where it runs or ran", |task| Some(task.upid.node().to_string())),
+    text("type", "PVE's worker type", |task| Some(task.upid.kind().to_owned())),
+    integer("vmid", "the guest it belongs to", |task| task.upid.guest().map(|vmid| vmid.get().into())),
+    text("user", "", |task| Some(task.upid.user().to_owned())),
+    integer("starttime", "seconds since 1970", |task| Some(task.upid.starttime().into())),
+    text("status", "`running` or `stopped`", |task| Some(word(task.status.running).to_owned())),
+    text("exitstatus", "PVE's words, once stopped", |task| task.status.exit.as_ref().map(said)),
+    flag("success", "once stopped; missing where PVE cannot tell", |task| {
+        task.status.exit.as_ref().and_then(success)
+    }),
+    integer("warnings", "how many, of a task that succeeded with warnings", |task| match task.status.exit {
+        Some(TaskExit::Warnings(n)) => Some(n),
+        _ => None,
+    }),
+    texts("warning_lines", "what they say, from its log", |task| task.warning_lines.clone()),
+]);
+
+/// Most lines of a log that are told with a task that succeeded with warnings.
+const WARNING_LINES: usize = 10;
+
+/// What the warnings of a task say; nothing where its log cannot be read, which is no reason to doubt how it ended.
+pub(super) async fn warning_lines(cluster: &Cluster, upid: &Upid) -> Vec<String> {
+    let lines = cluster.client.task_warnings(upid).await.unwrap_or_default();
+    lines.iter().take(WARNING_LINES).map(|line| redact::free_text(line)).collect()
+}
 
 /// `get_task_status`.
 pub async fn status(ctx: &CallContext, target: &Target, args: TaskArgs) -> HandlerResult {
     let cluster = cluster_of(target)?;
     let upid = known(ctx, cluster, &args).await?;
     let status = cluster.client.task_status(&upid).await?;
-    Ok(Value::Object(STATUS.record(&(upid, status))))
+    let warned = matches!(status.exit, Some(TaskExit::Warnings(_)));
+    let warning_lines = if warned { warning_lines(cluster, &upid).await } else { Vec::new() };
+    Ok(Value::Object(STATUS.record(&LookedUp { upid, status, warning_lines })))
 }
 
 /// `get_task_log`.

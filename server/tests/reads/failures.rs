@@ -210,14 +210,34 @@ async fn odd_rows_do_not_lose_the_list() {
 /// A26: a token of PVE's that may see nothing gets an empty list, which is no list of a cluster without guests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_shows_nothing_at_all_is_no_cluster_without_guests() {
-    let stage = Stage::new().await;
+    let stage = Stage::with_policy(json!({"resource_cache_ttl_secs": 0})).await;
     let server = stage.serve().await;
     let reader = stage.client(server.address, "reader");
-    let nothing = Bytes::from_static(br#"{"data": []}"#);
-    stage.alpha().inject(Fault::always("GET", "/cluster/resources", Action::Raw(nothing)));
-    let refused = reader.call("get_vms", json!({"cluster": "alpha"})).await.unwrap_err();
-    assert_eq!(refused["code"], "pve_permission");
-    assert!(refused["message"].as_str().unwrap().contains("privilege separation"), "{refused}");
+    let answer = |data: &Value| Action::Raw(json!({"data": data}).to_string().into());
+    let node = json!([{"id": "node/pve1", "node": "pve1", "type": "node", "status": "online"}]);
+    for (resources, held, missing) in [
+        (json!([]), json!({}), Some("privilege separation")),
+        // PVE names the nodes to everybody.
+        (node.clone(), json!({"/": {}, "/vms": {}}), Some("privilege separation")),
+        (node.clone(), json!({"/nodes": {"Sys.Audit": 1}}), Some("`VM.Audit` nowhere")),
+        (node, json!({"/vms": {"VM.Audit": 1}}), None),
+    ] {
+        stage.alpha().clear_faults();
+        stage.alpha().inject(Fault::always("GET", "/cluster/resources", answer(&resources)));
+        stage.alpha().inject(Fault::always("GET", "/access/permissions", answer(&held)));
+        let listed = reader.call("get_vms", json!({"cluster": "alpha"})).await;
+        match missing {
+            None => assert_eq!(listed.unwrap()["total"], 0),
+            Some(missing) => {
+                let refused = listed.unwrap_err();
+                assert_eq!(refused["code"], "pve_permission");
+                assert!(refused["message"].as_str().unwrap().contains(missing), "{refused}");
+            }
+        }
+    }
+    stage.alpha().clear_faults();
+    stage.alpha().inject(Fault::always("GET", "/cluster/resources", answer(&json!([]))));
+    stage.alpha().inject(Fault::always("GET", "/access/permissions", answer(&json!({}))));
     let found = reader.call("find_guests", json!({})).await.unwrap();
     assert_eq!((&found["unreachable"][0]["cluster"], &found["total"]), (&"alpha".into(), &3.into()));
     server.stop().await;
@@ -246,10 +266,17 @@ async fn how_a_task_ended_is_told_as_far_as_pve_knows() {
         stage.alpha().clear_faults();
         let body = json!({"data": {"status": "stopped", "exitstatus": exit}}).to_string();
         stage.alpha().inject(Fault::always("GET", path, Action::Raw(body.into())));
+        let log = ["starting", "WARN: no TPM state", "WARN: no space", "TASK WARNINGS: 2"];
+        let log = log.iter().zip(1..).map(|(t, n)| json!({"n": n, "t": t})).collect::<Vec<_>>();
+        let log = json!({"data": log, "total": 4}).to_string();
+        stage.alpha().inject(Fault::always("GET", "/nodes/{node}/tasks/{upid}/log", Action::Raw(log.into())));
         let status = hands.call("get_task_status", task.clone()).await.unwrap();
         assert_eq!(status["status"], "stopped");
         assert_eq!(status.get("success"), success.map(Value::from).as_ref(), "{exit}: {status}");
         assert_eq!(status.get("warnings"), warnings.map(Value::from).as_ref(), "{exit}: {status}");
+        let lines =
+            if warnings.is_some() { json!(["WARN: no TPM state", "WARN: no space"]) } else { json!([]) };
+        assert_eq!(status["warning_lines"], lines, "{exit}: {status}");
         assert!(!status["exitstatus"].as_str().unwrap().is_empty(), "{exit}");
     }
     server.stop().await;
