@@ -1,6 +1,5 @@
 //! Nodes that are away, agents that do not answer, rows that make no sense.
 
-use bytes::Bytes;
 use lab::{Action, Fault, TaskExit};
 use serde_json::{Value, json};
 
