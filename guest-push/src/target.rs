@@ -48,6 +48,9 @@ pub struct Deadlines {
     pub copy_base: Duration,
     /// Bytes per second assumed for that work at the least; adds `bytes / copy_rate` to `copy_base`.
     pub copy_rate: u64,
+    /// How often a node that has said nothing is asked whether it is still there. The fourth question that would go
+    /// without an answer ends the connection instead; a source that pauses does not.
+    pub keepalive: Duration,
     /// How long a guest waits for the end of a stream whose length and pace are the source's own.
     pub receive: Duration,
     /// How long a container whose configuration is locked is asked again.
@@ -69,6 +72,7 @@ impl Default for Deadlines {
             idle: Duration::from_secs(60),
             copy_base: Duration::from_secs(120),
             copy_rate: 1024 * 1024,
+            keepalive: Duration::from_secs(15),
             receive: Duration::from_secs(24 * 3600),
             busy: Duration::from_secs(30),
             cleanup: Duration::from_secs(30),

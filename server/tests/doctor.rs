@@ -40,6 +40,16 @@ fn fixes(finding: &Value) -> String {
     finding["fixes"].as_array().unwrap().iter().map(|fix| format!("{}\n", fix.as_str().unwrap())).collect()
 }
 
+/// FU-22: what a fetch may reach has a second net where systemd can hold it, and this says whether.
+#[tokio::test(flavor = "multi_thread")]
+async fn fu_22_it_says_whether_systemd_holds_the_second_net() {
+    let (_, found) = findings(&Stage::new().await, &[]).await;
+    let egress: Vec<_> = found.iter().filter(|finding| finding["check"] == "egress").collect();
+    assert_eq!(egress.len(), 1, "{found:#?}");
+    let text = egress[0]["text"].as_str().unwrap();
+    assert!(["ENFORCED: ", "NOT: ", "UNKNOWN: "].iter().any(|word| text.starts_with(word)), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sound_cluster_is_found_sound_and_what_is_away_is_named() {
     let stage = Stage::new().await;

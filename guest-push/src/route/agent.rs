@@ -262,6 +262,11 @@ struct PartSink<'a, A> {
 }
 
 impl<A: AgentChannel + 'static> Sink for PartSink<'_, A> {
+    /// Nothing is open between two requests to the agent: the next one shows whether it is there.
+    async fn lost(&self) -> PushError {
+        std::future::pending().await
+    }
+
     async fn put(&mut self, piece: Bytes) -> Result<(), PushError> {
         let path = format!("{}/{}", self.directory, self.written);
         let deadline = self.pusher.deadlines().step;

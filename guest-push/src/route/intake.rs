@@ -15,6 +15,9 @@ use crate::source::{Source, SourceError, SourceErrorKind};
 pub(crate) trait Sink: Send {
     /// Takes the next piece, waiting while there is no room for it.
     fn put(&mut self, piece: Bytes) -> impl Future<Output = Result<(), PushError>> + Send;
+
+    /// Ends, with the reason, when nothing can be put there any more; else never.
+    fn lost(&self) -> impl Future<Output = PushError> + Send;
 }
 
 /// Reports progress; must not block.
@@ -65,7 +68,12 @@ pub(crate) async fn pump<S: Source, K: Sink>(
             }
         }
         progress(hasher.bytes(), Stage::Receive);
-        next = next_chunk(source).await?;
+        // A source may pause for as long as it likes; who takes its bytes must be there all the while.
+        next = tokio::select! {
+            biased;
+            chunk = next_chunk(source) => chunk?,
+            lost = sink.lost() => return Err(lost),
+        };
     }
     if !gathered.is_empty() {
         sink.put(gathered.freeze()).await?;

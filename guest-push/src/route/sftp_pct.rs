@@ -5,6 +5,7 @@
 //! what arrived is hashed inside the guest; the staging file is gone before the sibling is renamed. So the
 //! destination either holds exactly what the source sent, or is untouched.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use crate::options::PushOptions;
 use crate::push::Pusher;
 use crate::receipt::{Receipt, Stage, VerifiedAt};
 use crate::source::Source;
-use crate::ssh::{Sftp, StagingFile, WRITE, sweep};
+use crate::ssh::{Session, Sftp, StagingFile, WRITE, sweep};
 
 use super::attempt::Attempt;
 use super::guest::{self, HASH, Place, guest_failed, still_running};
@@ -45,12 +46,17 @@ pub(crate) async fn push<S: Source>(
 /// A staging file as a sink.
 pub(super) struct FileSink {
     pub(super) file: StagingFile,
+    pub(super) session: Arc<Session>,
     pub(super) idle: Duration,
 }
 
 impl Sink for FileSink {
     async fn put(&mut self, piece: Bytes) -> Result<(), PushError> {
         self.file.write(&piece, self.idle).await
+    }
+
+    async fn lost(&self) -> PushError {
+        self.session.ended(Step::Write).await
     }
 }
 
@@ -83,7 +89,7 @@ async fn run<S: Source>(
 
     let deadlines = attempt.pusher.deadlines();
     let written = async {
-        let mut sink = FileSink { file, idle: deadlines.idle };
+        let mut sink = FileSink { file, session: Arc::clone(&attempt.session), idle: deadlines.idle };
         let done = pump(first, source, &mut sink, WRITE, options, progress).await?;
         sink.file.finish(deadlines.copy(done.0)).await?;
         Ok(done)

@@ -3,6 +3,8 @@
 //! The same order as the other routes: the machine is asked first, the bytes go to a temporary sibling that is made
 //! exclusively, its hash is computed in the machine, and only then is it renamed.
 
+use std::sync::Arc;
+
 use super::attempt::Attempt;
 use super::guest::{self, OWN, Place, still_running, write_failed};
 use super::intake::{Progress, next_chunk, pump};
@@ -48,7 +50,7 @@ async fn run<S: Source>(
     let temp = attempt.name_temp(dest)?;
     let file = sftp.create_beside(&temp).await?;
     let written = async {
-        let mut sink = FileSink { file, idle: deadlines.idle };
+        let mut sink = FileSink { file, session: Arc::clone(&attempt.session), idle: deadlines.idle };
         let done = pump(first, source, &mut sink, WRITE, options, progress).await?;
         sink.file.finish(deadlines.copy(done.0)).await?;
         Ok(done)

@@ -26,7 +26,6 @@ pub(crate) const NAME: &str = "stream";
 struct FeedSink {
     feed: Feed,
     idle: Duration,
-    refused: bool,
 }
 
 impl Sink for FeedSink {
@@ -34,9 +33,17 @@ impl Sink for FeedSink {
         if self.feed.write(piece, Step::Write, self.idle).await? {
             return Ok(());
         }
-        self.refused = true;
-        Err(PushError::new(PushErrorKind::Connect, "the guest takes no more bytes"))
+        Err(no_more())
     }
+
+    async fn lost(&self) -> PushError {
+        self.feed.ended().await;
+        no_more()
+    }
+}
+
+fn no_more() -> PushError {
+    PushError::new(PushErrorKind::Connect, "the guest takes no more bytes")
 }
 
 /// One push from start to end. Cleans up after itself on every path, including being dropped.
@@ -72,13 +79,15 @@ async fn run<S: Source>(
     let argv = attempt.pusher.guest_argv(attempt.place, RECEIVE, &[&temp, &limit, &mode, &owner]);
     let feed = attempt.start_feed(&argv, Step::Write).await?;
 
-    let mut sink = FeedSink { feed, idle: deadlines.idle, refused: false };
-    let pumped = pump(first, source, &mut sink, WRITE, options, progress).await;
-    let sent = match pumped {
-        Ok((bytes, _)) => bytes,
-        Err(_) if sink.refused => 0,
-        Err(error) => return Err(error),
+    let mut sink = FeedSink { feed, idle: deadlines.idle };
+    let pumped = match pump(first, source, &mut sink, WRITE, options, progress).await {
+        // The end of the command says more than that it takes nothing.
+        Err(error) if !sink.feed.has_ended() || matches!(error.kind(), PushErrorKind::Source(_)) => {
+            return Err(error);
+        }
+        pumped => pumped,
     };
+    let sent = pumped.as_ref().map_or(0, |(bytes, _)| *bytes);
     let unsure = "the guest may still be writing the temporary file";
     let output = attempt
         .end_feed(Step::Write, deadlines.copy(sent))

@@ -182,6 +182,18 @@ impl Feed {
         }
     }
 
+    /// True when the command has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.gone.borrow()
+    }
+
+    /// Waits for the command's end.
+    pub(crate) async fn ended(&self) {
+        let mut gone = self.gone.clone();
+        // Without a sender it has ended, too.
+        let _ended = gone.wait_for(|gone| *gone).await;
+    }
+
     /// Ends the input: the command sees its end of file once it has read what was written.
     pub(crate) async fn end(&self) {
         // A connection that is gone has ended it already.

@@ -60,6 +60,9 @@ pub(crate) struct Session {
     hangup: Option<Hangup>,
 }
 
+/// How often somebody who has nothing else to do looks whether the connection is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
 impl Session {
     /// Connects, checks the host key and logs in, each within its deadline.
     pub(crate) async fn open(
@@ -69,7 +72,8 @@ impl Session {
         deadlines: &Deadlines,
         rekey_after: u32,
     ) -> Result<Self, PushError> {
-        let config = Arc::new(config(host_key_algorithms(target, known_hosts)?, rekey_after));
+        let config =
+            Arc::new(config(host_key_algorithms(target, known_hosts)?, rekey_after, deadlines.keepalive));
         let mut dropped = 0;
         let (mut handle, hangup) = loop {
             let (stream, hangup) = connect(target, deadlines.connect).await?;
@@ -104,6 +108,14 @@ impl Session {
             Some(handle) => handle.channel_open_session().await.map_err(|error| broken(step, &error)),
             None => Err(broken(step, &"it is being closed")),
         }
+    }
+
+    /// Ends when the connection has, whoever ended it.
+    pub(crate) async fn ended(&self, step: Step) -> PushError {
+        while !self.is_closed() {
+            tokio::time::sleep(LOOK).await;
+        }
+        broken(step, &"the node no longer answers")
     }
 
     /// True when the connection's task has ended.
@@ -173,7 +185,7 @@ async fn connect(target: &SshTarget, deadline: Duration) -> Result<(TcpStream, H
     Ok((TcpStream::from_std(stream).map_err(unreachable)?, hangup))
 }
 
-fn config(host_keys: Vec<Algorithm>, rekey_after: u32) -> Config {
+fn config(host_keys: Vec<Algorithm>, rekey_after: u32, keepalive: Duration) -> Config {
     let rekey = usize::try_from(rekey_after).unwrap_or(usize::MAX);
     Config {
         limits: Limits {
@@ -191,7 +203,7 @@ fn config(host_keys: Vec<Algorithm>, rekey_after: u32) -> Config {
             mac: Cow::Borrowed(MACS),
             compression: Cow::Borrowed(&[compression::NONE]),
         },
-        keepalive_interval: Some(Duration::from_secs(15)),
+        keepalive_interval: Some(keepalive),
         keepalive_max: 3,
         nodelay: true,
         ..Config::default()

@@ -100,6 +100,10 @@ pub(crate) fn call(seen: &Seen) -> Result<(String, String, Map<String, Value>), 
 
 fn judge(seen: &Seen) -> Result<(), String> {
     let (method, path, parameters) = call(seen)?;
+    // B35: open to root@pam alone, and no shell either: nothing may be built on it.
+    if path.ends_with("/execute") {
+        return Err(format!("{method} {path}: no API token may call it"));
+    }
     match facts::judge(&method, &path, &parameters) {
         Verdict::Accepted => Ok(()),
         other => Err(format!("{method} {path} {parameters:?}: {other:?}")),
@@ -151,6 +155,9 @@ fn what_pve_refuses_is_told_from_what_it_takes() {
     assert!(judge(&seen("GET /api2/json/nodes/pve1/config?x=1", &[], "")).is_err());
     assert!(judge(&seen("GET /api2/json/nodes/pve1/query-url-metadata?url=ftp%3A//h", &[], "")).is_err());
     assert!(judge(&seen("GET /version", &[], "")).is_err());
+    let form = ["content-type: application/x-www-form-urlencoded"];
+    let batch = judge(&seen("POST /api2/json/nodes/pve1/execute", &form, "commands=%5B%5D")).unwrap_err();
+    assert!(batch.contains("no API token"), "{batch}");
 }
 
 #[test]

@@ -211,6 +211,23 @@ async fn ul_36_what_could_not_be_redeemed_is_refused_at_the_mint() {
     assert!(!up.stage.audit().iter().any(|record| record["event"] == "transfer.mint"));
 }
 
+/// B35: there is no other way into a container, and the refusal says which one is missing and where it is configured.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_ssh_a_container_takes_no_file_and_the_refusal_says_what_is_needed() {
+    let stage = Stage::new().await;
+    stage.edit_clusters(|file| {
+        let cluster = &mut file["devices"]["alpha"];
+        assert!(cluster.as_object_mut().unwrap().remove("ssh").is_some());
+    });
+    let up = Uploads::of(stage).await;
+    let arguments = json!({"cluster": "alpha", "vmid": VMID, "dest": "/root/x"});
+    let refused = up.agent.call("proxmox_upload_link", arguments).await.unwrap_err();
+    let message = refused["message"].as_str().unwrap();
+    for part in ["SSH access to node", "`ssh` of cluster alpha", "clusters.json"] {
+        assert!(message.contains(part), "{refused}");
+    }
+}
+
 /// Mints over plain HTTP or TLS with spoofed headers and returns the tool's answer.
 async fn mint_with<S>(stream: &mut S, stage: &Stage, host: &str) -> Value
 where

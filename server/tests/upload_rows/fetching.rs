@@ -1,6 +1,7 @@
 //! Rows FU of the threat model, through the tool: a web server of the test on loopback, allowed by its exact address.
 
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use crate::program::{Program, command};
 use crate::support::{Stage, roomy};
 use crate::uploads::{Uploads, VMID};
 
@@ -103,6 +105,25 @@ async fn fu_16_a_url_lands_in_the_guest_verified_and_the_result_tells_no_more_th
     let text = records[0].to_string();
     assert!(text.contains("/start?[removed]") && !text.contains("SECRET"), "{text}");
     up.no_residue().await;
+}
+
+/// D13: a proxy of the environment would look names up itself, and every check of addresses with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_in_the_environment_is_not_asked() {
+    let web = Web::start(|_| ok(b"x")).await;
+    let proxy = Web::start(|_| ok(b"from the proxy")).await;
+    let mut policy = roomy();
+    policy["fetch"] = json!({"allow": [web.address.to_string()]});
+    let stage = Stage::with_policy(policy).await;
+    let mut program = command(&stage.command_line(&[]));
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        program.env(name, proxy.url(""));
+    }
+    let program = Program::spawn(program.stdin(Stdio::null()).stdout(Stdio::null()));
+    let agent = stage.client(program.ready().unwrap(), "agent");
+    let arguments = json!({"cluster": "alpha", "vmid": VMID, "dest": "/root/d13", "url": web.url("/x")});
+    let done = agent.call("proxmox_fetch_url", arguments).await.unwrap();
+    assert_eq!((&done["bytes"], web.asked(), proxy.asked()), (&json!(1), 1, 0), "{done}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

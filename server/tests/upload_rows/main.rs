@@ -4,6 +4,8 @@
 
 #[path = "../support/certificates.rs"]
 mod certificates;
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/raw.rs"]
 mod raw;
 #[path = "../support/mod.rs"]

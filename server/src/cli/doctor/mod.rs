@@ -5,6 +5,7 @@
 
 mod clock;
 mod cluster;
+mod egress;
 mod finding;
 mod nodes;
 mod rights;
@@ -68,6 +69,9 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
         .collect();
     findings.extend(audit_trail(&args.serve));
     let enabled = Enabled::of(&loaded.snapshot);
+    if enabled.has("proxmox_fetch_url") {
+        findings.push(egress::examine());
+    }
     for cluster in clusters {
         findings.extend(runtime.block_on(cluster::examine(&cluster, &enabled)));
     }
