@@ -9,12 +9,13 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use authz::{
     GuestFacts, GuestKind, Known, Lookup, Overrides, Permit, Protection, Tier, TokenTable, ToolRule, Vmid,
     WaiverSet, admit, decide, mint_token, sha256_entry,
 };
-use benches::{compare, time};
+use benches::{compare, percentiles, time};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use jiff::Timestamp;
 
@@ -54,7 +55,7 @@ fn table(count: u32) -> (TokenTable, String) {
 struct Policy {
     protection: Protection,
     waivers: WaiverSet,
-    guest: GuestFacts,
+    guest: Arc<GuestFacts>,
     now: Timestamp,
 }
 
@@ -68,7 +69,7 @@ fn policy() -> Policy {
     Policy {
         protection: Protection::new((200..220).filter_map(Vmid::new), ["protected"]).unwrap(),
         waivers: WaiverSet::parse(waivers.as_bytes(), |_| true, now).unwrap().0,
-        guest: GuestFacts {
+        guest: Arc::new(GuestFacts {
             cluster: "alpha".into(),
             vmid: Vmid::new(905).unwrap(),
             kind: GuestKind::Lxc,
@@ -76,12 +77,12 @@ fn policy() -> Policy {
             tags: Known::Known(vec!["web".into(), "linux".into()]),
             pool: Known::Known(Some("dev".into())),
             protection: Known::Known(false),
-        },
+        }),
         now,
     }
 }
 
-fn lookup(table: &TokenTable, bearer: &str, policy: &Policy) -> std::sync::Arc<authz::Principal> {
+fn lookup(table: &TokenTable, bearer: &str, policy: &Policy) -> Arc<authz::Principal> {
     match table.lookup(bearer, policy.now) {
         Lookup::Principal(principal) => principal,
         other => panic!("{other:?}"),
@@ -138,8 +139,11 @@ fn decisions(c: &mut Criterion) {
 fn waived(c: &mut Criterion) {
     let policy = policy();
     let stop = ToolRule { name: "proxmox_start_vm", interrupts: true, ..RULE };
-    let guest =
-        GuestFacts { vmid: Vmid::new(399).unwrap(), protection: Known::Known(true), ..policy.guest.clone() };
+    let guest = Arc::new(GuestFacts {
+        vmid: Vmid::new(399).unwrap(),
+        protection: Known::Known(true),
+        ..(*policy.guest).clone()
+    });
     let (table, bearer) = table(1_000);
     let principal = lookup(&table, &bearer, &policy);
     let overrides = Overrides { waivers: &policy.waivers, lab_mode: false };
@@ -153,16 +157,27 @@ fn waived(c: &mut Criterion) {
     });
 }
 
+/// What a caller without a token can make the server do: at most one SHA-256, and never argon2.
+fn forgeries(good: &str) -> [(&'static str, String); 4] {
+    let damaged = format!("{}{}", &good[..good.len() - 1], if good.ends_with('0') { '1' } else { '0' });
+    // The id of the entry in the middle, another secret, and a checksum that fits.
+    let known_id = mint_token([9; 32], std::array::from_fn(|k| (5_000_u32 >> (5 * k.min(6))) as u8 & 31));
+    [
+        ("malformed", format!("{}!", &good[..good.len() - 1])),
+        ("bad_checksum", damaged),
+        ("unknown_id", mint_token([9; 32], [31; 10]).text.to_string()),
+        ("id_of_a_sha256_entry", known_id.text.to_string()),
+    ]
+}
+
 fn refusals(c: &mut Criterion) {
     let policy = policy();
-    let (table, _) = table(10_000);
-    let forged = mint_token([9; 32], [9; 10]).text;
+    let (table, good) = table(10_000);
     let mut group = c.benchmark_group("authz/refused_lookup");
-    group.bench_function("forged", |b| b.iter(|| table.lookup(black_box(&forged), policy.now)));
-    group.bench_function("bad_checksum", |b| {
-        let damaged = format!("{}0", &forged[..forged.len() - 1]);
-        b.iter(|| table.lookup(black_box(&damaged), policy.now));
-    });
+    for (name, forged) in forgeries(&good) {
+        assert!(matches!(table.lookup(&forged, policy.now), Lookup::Refused(_)), "{name}");
+        group.bench_function(name, |b| b.iter(|| table.lookup(black_box(&forged), policy.now)));
+    }
 }
 
 fn loading(c: &mut Criterion) {
@@ -180,8 +195,41 @@ fn loading(c: &mut Criterion) {
 
 criterion_group!(groups, decisions, waived, refusals, loading);
 
+/// What the promises are about, call by call in batches, so that one slow moment of the machine does not decide.
+fn promises() {
+    const BATCH: u32 = 1_000;
+    let policy = policy();
+    let batch = |mut call: Box<dyn FnMut() + '_>| time(|| (0..BATCH).for_each(|_| call())) / BATCH;
+    for count in TOKENS {
+        let (table, bearer) = table(count);
+        let principal = lookup(&table, &bearer, &policy);
+        let overrides = Overrides { waivers: &policy.waivers, lab_mode: false };
+        percentiles(&format!("full decision, {count} tokens, 100 waivers"), 500, || {
+            batch(Box::new(|| {
+                let admitted = admit(&principal, &RULE, Some("alpha"), policy.now).unwrap();
+                let guest = black_box(&policy.guest);
+                let (name, protection) = (principal.name(), &policy.protection);
+                drop(black_box(
+                    decide(admitted, guest, "guest_start", name, protection, &overrides, policy.now).unwrap(),
+                ));
+            }))
+        });
+        percentiles(&format!("bearer, hit, {count} tokens"), 500, || {
+            batch(Box::new(|| drop(black_box(table.lookup(black_box(&bearer), policy.now)))))
+        });
+        if count == 10_000 {
+            for (name, forged) in forgeries(&bearer) {
+                percentiles(&format!("forged bearer, {name}, {count} tokens"), 500, || {
+                    batch(Box::new(|| drop(black_box(table.lookup(black_box(&forged), policy.now)))))
+                });
+            }
+        }
+    }
+}
+
 fn main() {
     groups();
+    promises();
     let policy = policy();
     let (many, few) = (table(10_000), table(10));
     let batch = |table: &(TokenTable, String)| {
