@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
 
 fn script(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/route/scripts").join(name);
@@ -70,6 +74,87 @@ fn each_hashing_tool_and_none_gives_the_same_form() {
         }
         let output = run(shell, &script("hash.sh"), &["/nonexistent", "60"], None);
         assert!(!output.status.success() && output.stdout.is_empty());
+    }
+}
+
+/// Runs the receiving script with these programs alone; what it is given comes in two parts with a pause between.
+fn receive(shell: &str, tools: &[&str], temp: &Path, bytes: &[u8]) -> (Output, Vec<String>) {
+    let path = tempfile::tempdir().unwrap();
+    let mut missing = Vec::new();
+    for name in tools {
+        match ["/usr/bin", "/bin"].iter().map(|d| Path::new(d).join(name)).find(|p| p.exists()) {
+            Some(found) => symlink(found, path.path().join(name)).unwrap(),
+            None => missing.push((*name).to_owned()),
+        }
+    }
+    let mut child = Command::new(shell)
+        .args(["-c", &script("receive.sh"), "proxward", temp.to_str().unwrap(), "60", "640", ""])
+        .env("PATH", path.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    input.write_all(first).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    input.write_all(second).unwrap();
+    drop(input);
+    (child.wait_with_output().unwrap(), missing)
+}
+
+#[test]
+fn what_is_received_is_read_back_while_it_comes_where_the_guest_can() {
+    const NEEDED: [&str; 5] = ["cat", "chmod", "sleep", "dd", "stat"];
+    let dir = tempfile::tempdir().unwrap();
+    let temp = dir.path().join("a \\b $(id)");
+    for shell in shells() {
+        for length in [0, 1, 3 * 1024 * 1024, 5 * 1024 * 1024 + 17] {
+            let bytes: Vec<u8> = (0..length).map(|n| (n * 31 % 251) as u8).collect();
+            for tool in ["openssl", "sha256sum", "busybox"] {
+                let (output, missing) = receive(shell, &[&NEEDED[..], &[tool]].concat(), &temp, &bytes);
+                assert!(output.status.success(), "{shell} {tool} {output:?}");
+                assert_eq!(fs::read(&temp).unwrap(), bytes);
+                assert_eq!(fs::metadata(&temp).unwrap().permissions().mode() & 0o7777, 0o640);
+                fs::remove_file(&temp).unwrap();
+                let said = String::from_utf8(output.stdout).unwrap();
+                if missing.is_empty() {
+                    let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+                    let (first, size) = said.split_once('\n').unwrap();
+                    assert!(first.starts_with(&format!("{hash} ")), "{shell} {tool}: {said}");
+                    assert_eq!(size, format!("{length}\n"), "{shell} {tool}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_cannot_read_back_receives_all_the_same_and_says_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let temp = dir.path().join("temp");
+    for shell in shells() {
+        for tools in [
+            &["cat", "chmod", "sleep", "dd", "stat"][..],
+            &["cat", "chmod", "sleep", "dd", "sha256sum"],
+            &["cat", "chmod", "sha256sum"],
+        ] {
+            let (output, _) = receive(shell, tools, &temp, b"abc");
+            assert!(output.status.success() && output.stdout.is_empty(), "{shell} {tools:?} {output:?}");
+            assert_eq!(fs::read(&temp).unwrap(), b"abc");
+            fs::remove_file(&temp).unwrap();
+        }
+        // Without `dd` it says what is no hash of what came.
+        let (output, _) = receive(shell, &["cat", "chmod", "sleep", "stat", "sha256sum"], &temp, b"abc");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains(ABC), "{shell} {output:?}");
+        fs::remove_file(&temp).unwrap();
+        // What is there already is not written to.
+        fs::write(&temp, "old").unwrap();
+        let (output, _) = receive(shell, &["cat", "chmod", "sleep", "dd", "stat", "sha256sum"], &temp, b"");
+        assert!(!output.status.success(), "{shell}");
+        assert_eq!(fs::read(&temp).unwrap(), b"old");
+        fs::remove_file(&temp).unwrap();
     }
 }
 

@@ -200,6 +200,15 @@ pub(crate) fn parse_hash(stdout: &[u8]) -> Option<(Option<&str>, u64)> {
     (number.to_string() == size).then_some((hash, number))
 }
 
+/// Whether the hash that the guest made of the file while it grew is the one expected, of as many bytes as were sent: a line of the
+/// hash program, and one with the size. Anything else says nothing, neither for the file nor against it.
+pub(crate) fn followed(stdout: &[u8], bytes: u64, sha256: &[u8; 32]) -> bool {
+    let lines = std::str::from_utf8(stdout).ok().and_then(|text| text.strip_suffix('\n')?.split_once('\n'));
+    lines.is_some_and(|(hash, size)| {
+        size == bytes.to_string() && hash.split_once(' ').is_some_and(|(found, _)| found == hex(sha256))
+    })
+}
+
 /// An error that leaves a command under way on the node makes the clean-up unconfirmed.
 pub(crate) fn still_running(error: PushError, note: &str) -> PushError {
     match error.kind() {

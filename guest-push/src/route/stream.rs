@@ -1,8 +1,8 @@
 //! Straight into the container: the bytes are the standard input of a script that `pct exec` runs in it.
 //!
 //! No copy lands on the node, no configuration lock is held, and the bytes are written once instead of twice. The
-//! script writes to a temporary sibling that it makes exclusively; what arrived is hashed in the guest before the
-//! sibling is renamed.
+//! script writes to a temporary sibling that it makes exclusively; what arrived is read back and hashed in the guest,
+//! most of it while the rest is still on its way, before the sibling is renamed.
 
 use std::time::Duration;
 
@@ -100,7 +100,9 @@ async fn run<S: Source>(
     guest::expected(options, &sha256)?;
 
     progress(bytes, Stage::Verify);
-    let checksum_verified = verify(attempt, &temp, bytes, &sha256).await?;
+    // The guest has read the file back while it grew; where it could not, or found something else, it reads it now.
+    let checksum_verified =
+        guest::followed(&output.stdout, bytes, &sha256) || verify(attempt, &temp, bytes, &sha256).await?;
 
     progress(bytes, Stage::Commit);
     attempt.commit(&temp, dest, options.overwrite).await?;

@@ -68,6 +68,32 @@ fn complaints_of_pct_are_told_apart() {
 }
 
 #[test]
+fn only_the_expected_hash_of_as_many_bytes_was_read_back() {
+    let (right, wrong) = (hex(&[0xab; 32]), hex(&[0xac; 32]));
+    let says = |text: String| followed(text.as_bytes(), 42, &[0xab; 32]);
+    for form in ["-", "*stdin"] {
+        assert!(says(format!("{right} {form}\n42\n")), "{form}");
+    }
+    for text in [
+        String::new(),
+        "\n".to_owned(),
+        "42\n".to_owned(),
+        format!("{right} -\n"),
+        format!("{right} -\n42"),
+        format!("{right}\n42\n"),
+        format!("{right} -\n43\n"),
+        format!("{right} -\n042\n"),
+        format!("{right} -\n42\n\n"),
+        format!("{wrong} -\n42\n"),
+        format!("{} -\n42\n", right.to_uppercase()),
+        format!("{wrong} -\n{right} -\n42\n"),
+    ] {
+        assert!(!says(text.clone()), "{text:?}");
+    }
+    assert!(!followed(&[0xff, b'\n', b'4', b'2', b'\n'], 42, &[7; 32]));
+}
+
+#[test]
 fn only_a_command_that_may_still_run_leaves_doubt() {
     let doubt = |kind: PushErrorKind| still_running(PushError::new(kind, "x"), "note").residue();
     assert!(doubt(PushErrorKind::Deadline { step: Step::Push }));
