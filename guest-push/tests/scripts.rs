@@ -110,7 +110,7 @@ fn what_is_received_is_read_back_while_it_comes_where_the_guest_can() {
     let dir = tempfile::tempdir().unwrap();
     let temp = dir.path().join("a \\b $(id)");
     for shell in shells() {
-        for length in [0, 1, 3 * 1024 * 1024, 5 * 1024 * 1024 + 17] {
+        for length in [0, 1, 5 * 1024 * 1024 + 17, 65 * 1024 * 1024 + 17] {
             let bytes: Vec<u8> = (0..length).map(|n| (n * 31 % 251) as u8).collect();
             for tool in ["openssl", "sha256sum", "busybox"] {
                 let (output, missing) = receive(shell, &[&NEEDED[..], &[tool]].concat(), &temp, &bytes);

@@ -25,7 +25,7 @@ follow() {
     [ ! -x "$temp" ] || last=1
     size=$(stat -c %s "$temp") || return 1
     blocks=$((size / 1048576 - at))
-    if [ "$blocks" -gt 0 ]; then
+    if [ "$blocks" -ge 32 ]; then
       dd if="$temp" bs=1048576 skip="$at" count="$blocks" || return 1
       at=$((at + blocks))
     elif [ "$last" ]; then
