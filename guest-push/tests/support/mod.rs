@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const SSHD: &str = "/usr/sbin/sshd";
 const STUB: &str = include_str!("pct.sh");
 /// What the guests can run, each a link to busybox.
-const APPLETS: [&str; 16] = [
+const APPLETS: [&str; 18] = [
     "sh",
     "cat",
     "chmod",
@@ -34,6 +34,8 @@ const APPLETS: [&str; 16] = [
     "timeout",
     "true",
     "df",
+    "dd",
+    "sleep",
 ];
 
 /// A running server; killed, and its files removed, on drop.

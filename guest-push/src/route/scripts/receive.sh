@@ -32,12 +32,12 @@ follow() {
       dd if="$temp" bs=1048576 skip="$at"
       return
     else
-      sleep 0.1 || sleep 1
+      sleep 0.1 || sleep 1 || return 1
     fi
   done
 }
 follower=
-if [ "$hash" ] && [ ! -x "$temp" ] && [ "$(stat -c %s "$temp" 2>/dev/null)" = 0 ]; then
+if [ "$hash" ] && command -v dd >/dev/null && command -v sleep >/dev/null && [ ! -x "$temp" ] && [ "$(stat -c %s "$temp" 2>/dev/null)" = 0 ]; then
   { follow $$ 2>/dev/null | $bounded $hash 2>/dev/null; } &
   follower=$!
 fi
