@@ -2,7 +2,7 @@
 //!
 //! Callers hand records over a bounded channel. The thread takes what has queued up, writes it with one
 //! `write`, and syncs once when anybody in that batch asked for durability (group commit). A record nobody waits
-//! for may lie in the queue for [`LINGER`], so that a stream of reads does not wake the thread, and enter the
+//! for may lie in the queue for 5 ms, so that a stream of reads does not wake the thread, and enter the
 //! kernel, once a call; whatever is waited for ends that at once and takes along what lay there. An error poisons the
 //! trail: nothing is written and nothing durable is promised until the file is opened anew with
 //! [`Audit::reopen`]. A failed `fdatasync` is never tried again on the same descriptor, because the kernel may
