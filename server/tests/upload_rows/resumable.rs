@@ -1,5 +1,7 @@
 //! Resumable uploads, spoken byte by byte as a tus 1.0 client does.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -59,16 +61,31 @@ async fn a_file_comes_in_pieces_over_several_connections_and_is_verified_as_a_wh
         "Upload-Offset: 70000",
         "Content-Length: 100000",
     ];
-    let mut raw = up.open().await;
-    raw.write(head(up.address, "PATCH", &at, &lines)).await;
-    raw.write(&data[70_000..100_000]).await;
-    drop(raw);
-    let kept: usize = loop {
-        match offset(&up, &at).await {
-            Some(offset) if offset != "70000" => break offset.parse().unwrap(),
-            _ => {}
+    let mut kept = 70_000;
+    // A connection may also be gone before the server has taken any of it: then once more.
+    for _try in 0..5 {
+        let mut raw = up.open().await;
+        raw.write(head(up.address, "PATCH", &at, &lines)).await;
+        raw.write(&data[70_000..100_000]).await;
+        drop(raw);
+        let begun = Instant::now();
+        while kept == 70_000 && begun.elapsed() < Duration::from_secs(10) {
+            let offset = offset(&up, &at).await;
+            kept = match offset {
+                Some(offset) => offset.parse().unwrap(),
+                None => {
+                    // A piece is under way, or the upload is gone.
+                    let status = up.status(&link).await;
+                    assert_eq!(status["state"], "running", "{status}");
+                    kept
+                }
+            };
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    };
+        if kept != 70_000 {
+            break;
+        }
+    }
     assert!((70_001..=100_000).contains(&kept), "{kept}");
     assert_eq!(up.status(&link).await["state"], "running");
     let reply = patch(&up, &at, kept, &[], &data[kept..]).await;
