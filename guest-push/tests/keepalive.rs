@@ -5,41 +5,32 @@ mod support;
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use guest_push::{
-    Deadlines, Dest, Identity, KnownHosts, LxcRoute, PushOptions, Pusher, Source, SourceError, SshTarget,
-};
+use guest_push::{Deadlines, Dest, LxcRoute, PushOptions, Pusher, Source, SourceError};
 use support::Sshd;
+use tokio::sync::Notify;
 
 const VMID: u32 = 905;
 const KEEPALIVE: Duration = Duration::from_millis(250);
 
 fn pusher(node: &Sshd) -> Pusher {
-    let target = SshTarget {
-        port: node.port(),
-        staging_dir: node.staging_dir().to_str().unwrap().to_owned(),
-        ..SshTarget::new(node.host())
-    };
-    let identity = Arc::new(Identity::from_openssh(&node.client_key_pem()).unwrap());
-    let known_hosts = Arc::new(KnownHosts::parse(&node.known_hosts_line()).unwrap());
-    Pusher::new(target, identity, known_hosts, Deadlines { keepalive: KEEPALIVE, ..Deadlines::default() })
+    node.pusher(Deadlines { keepalive: KEEPALIVE, ..Deadlines::default() })
 }
 
 /// A chunk, a pause, a chunk, the end. It says when it pauses.
 struct Pauses {
     step: usize,
     pause: Duration,
-    paused: Arc<AtomicBool>,
+    paused: Arc<Notify>,
 }
 
 impl Source for Pauses {
     async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         self.step += 1;
         if self.step == 2 {
-            self.paused.store(true, Ordering::SeqCst);
+            self.paused.notify_one();
             tokio::time::sleep(self.pause).await;
         }
         Ok((self.step < 3).then(|| Bytes::from_static(&[7; 100_000])))
@@ -79,7 +70,7 @@ async fn a_node_that_is_gone_is_noticed_by_its_silence() {
     for route in [LxcRoute::Stream, LxcRoute::SftpPctPush] {
         let Some(node) = Sshd::start() else { return };
         node.add_guest(VMID);
-        let paused = Arc::new(AtomicBool::new(false));
+        let paused = Arc::new(Notify::new());
         let source = Pauses { step: 0, pause: Duration::from_secs(45), paused: paused.clone() };
         let pusher = pusher(&node);
         let pushing = tokio::spawn(async move {
@@ -87,9 +78,7 @@ async fn a_node_that_is_gone_is_noticed_by_its_silence() {
             let dest = Dest::parse("/root/f").unwrap();
             pusher.push_lxc(VMID, &dest, &options, source, &|_, _| ()).await
         });
-        while !paused.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        paused.notified().await;
         let frozen = below(node.pid());
         assert!(!frozen.is_empty());
         signal(&frozen, "-STOP");

@@ -5,12 +5,11 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use guest_push::{
-    Deadlines, Dest, Identity, KnownHosts, PushErrorKind, PushOptions, Pusher, Source, SourceError,
-    SourceErrorKind, Spool, SshTarget, VerifiedAt,
+    Deadlines, Dest, PushErrorKind, PushOptions, Pusher, Source, SourceError, SourceErrorKind, Spool,
+    VerifiedAt,
 };
 use sha2::{Digest, Sha256};
 use support::{Sshd, eventually, private_dir};
@@ -20,14 +19,7 @@ const VMID: u32 = 905;
 fn node() -> Option<(Sshd, Pusher)> {
     let node = Sshd::start()?;
     node.add_guest(VMID);
-    let target = SshTarget {
-        port: node.port(),
-        staging_dir: node.staging_dir().to_str().unwrap().to_owned(),
-        ..SshTarget::new(node.host())
-    };
-    let identity = Arc::new(Identity::from_openssh(&node.client_key_pem()).unwrap());
-    let known_hosts = Arc::new(KnownHosts::parse(&node.known_hosts_line()).unwrap());
-    let pusher = Pusher::new(target, identity, known_hosts, Deadlines::default());
+    let pusher = node.pusher(Deadlines::default());
     Some((node, pusher))
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_push::{
-    Account, Deadlines, Dest, Identity, KnownHosts, LxcRoute, Mode, PushError, PushErrorKind, PushOptions,
-    Pusher, Receipt, Source, SourceError, SourceErrorKind, SshTarget, Step, VerifiedAt,
+    Account, Deadlines, Dest, LxcRoute, Mode, PushError, PushErrorKind, PushOptions, Pusher, Receipt, Source,
+    SourceError, SourceErrorKind, Step, VerifiedAt,
 };
 use sha2::{Digest, Sha256};
 use support::{Sshd, eventually, names};
@@ -36,19 +36,8 @@ macro_rules! node {
     };
 }
 
-fn pusher_with(node: &Sshd, deadlines: Deadlines) -> Pusher {
-    let target = SshTarget {
-        port: node.port(),
-        staging_dir: node.staging_dir().to_str().unwrap().to_owned(),
-        ..SshTarget::new(node.host())
-    };
-    let identity = Arc::new(Identity::from_openssh(&node.client_key_pem()).unwrap());
-    let known_hosts = Arc::new(KnownHosts::parse(&node.known_hosts_line()).unwrap());
-    Pusher::new(target, identity, known_hosts, deadlines)
-}
-
 fn pusher(node: &Sshd) -> Pusher {
-    pusher_with(node, Deadlines::default())
+    node.pusher(Deadlines::default())
 }
 
 fn dest(path: &str) -> Dest {
@@ -333,7 +322,7 @@ async fn sh_12_a_guest_that_stops_reading_ends_at_the_idle_deadline() {
         cleanup: Duration::from_secs(2),
         ..Deadlines::default()
     };
-    let pusher = pusher_with(&node, quick);
+    let pusher = node.pusher(quick);
     let error = push(&pusher, "/root/f", &PushOptions::default(), &noise(6_000_000)).await.unwrap_err();
     assert_eq!(error.kind(), &PushErrorKind::Deadline { step: Step::Write });
     node.no_fault("hang_exec");

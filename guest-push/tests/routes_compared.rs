@@ -7,13 +7,10 @@
 mod support;
 
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use guest_push::{
-    Deadlines, Dest, Identity, KnownHosts, LxcRoute, PushOptions, Pusher, Source, SourceError, SshTarget,
-};
+use guest_push::{Deadlines, Dest, LxcRoute, PushOptions, Source, SourceError};
 use support::Sshd;
 
 const VMID: u32 = 905;
@@ -76,14 +73,7 @@ async fn both_routes_carry_the_same_bytes_and_the_figures_are_printed() {
     let file = folder.path().join("source.bin");
     let whole: Vec<u8> = chunk.iter().copied().cycle().take(mib << 20).collect();
     std::fs::write(&file, whole).unwrap();
-    let target = SshTarget {
-        port: node.port(),
-        staging_dir: node.staging_dir().to_str().unwrap().to_owned(),
-        ..SshTarget::new(node.host())
-    };
-    let identity = Arc::new(Identity::from_openssh(&node.client_key_pem()).unwrap());
-    let known_hosts = Arc::new(KnownHosts::parse(&node.known_hosts_line()).unwrap());
-    let pusher = Pusher::new(target, identity, known_hosts, Deadlines::default());
+    let pusher = node.pusher(Deadlines::default());
     let dest = Dest::parse("/root/f").unwrap();
     let mut best = [Duration::MAX; 3];
     for _round in 0..rounds {

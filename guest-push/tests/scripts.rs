@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -77,7 +76,7 @@ fn each_hashing_tool_and_none_gives_the_same_form() {
     }
 }
 
-/// Runs the receiving script with these programs alone; what it is given comes in two parts with a pause between.
+/// Runs the receiving script with these programs alone. It is given the second half when the first is in the file.
 fn receive(shell: &str, tools: &[&str], temp: &Path, bytes: &[u8]) -> (Output, Vec<String>) {
     let path = tempfile::tempdir().unwrap();
     let mut missing = Vec::new();
@@ -98,7 +97,10 @@ fn receive(shell: &str, tools: &[&str], temp: &Path, bytes: &[u8]) -> (Output, V
     let mut input = child.stdin.take().unwrap();
     let (first, second) = bytes.split_at(bytes.len() / 2);
     input.write_all(first).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let there = || fs::metadata(temp).is_ok_and(|file| file.len() >= first.len() as u64);
+    while !there() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
     input.write_all(second).unwrap();
     drop(input);
     (child.wait_with_output().unwrap(), missing)

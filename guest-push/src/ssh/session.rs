@@ -10,6 +10,7 @@ use russh::keys::{Algorithm, EcdsaCurve, PrivateKeyWithHashAlg, PublicKeyOrCerti
 use russh::{AlgorithmKind, Channel, Disconnect, Limits, Names, Preferred, cipher, compression, kex, mac};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Identity;
@@ -58,10 +59,9 @@ const DROPS: u32 = 4;
 pub(crate) struct Session {
     handle: Option<Handle<Client>>,
     hangup: Option<Hangup>,
+    /// Its other end is the connection's task's.
+    alive: watch::Receiver<()>,
 }
-
-/// How often somebody who has nothing else to do looks whether the connection is still there.
-const LOOK: Duration = Duration::from_millis(250);
 
 impl Session {
     /// Connects, checks the host key and logs in, each within its deadline.
@@ -75,14 +75,19 @@ impl Session {
         let config =
             Arc::new(config(host_key_algorithms(target, known_hosts)?, rekey_after, deadlines.keepalive));
         let mut dropped = 0;
-        let (mut handle, hangup) = loop {
+        let (mut handle, hangup, alive) = loop {
             let (stream, hangup) = connect(target, deadlines.connect).await?;
-            let client =
-                Client { known_hosts: Arc::clone(known_hosts), host: target.host.clone(), port: target.port };
+            let (held, alive) = watch::channel(());
+            let client = Client {
+                known_hosts: Arc::clone(known_hosts),
+                host: target.host.clone(),
+                port: target.port,
+                _alive: held,
+            };
             let handshake = client::connect_stream(Arc::clone(&config), stream, client);
             match timeout(deadlines.handshake, handshake).await {
                 Err(_) => return Err(PushError::deadline(Step::Handshake, deadlines.handshake)),
-                Ok(Ok(handle)) => break (handle, hangup),
+                Ok(Ok(handle)) => break (handle, hangup, alive),
                 Ok(Err(refusal)) if refusal.is_drop() && dropped < DROPS => {
                     drop(hangup);
                     dropped += 1;
@@ -97,7 +102,7 @@ impl Session {
             .map_err(|_| PushError::deadline(Step::Auth, deadlines.auth))?
             .map_err(|error| broken(Step::Auth, &error))?;
         match answer {
-            AuthResult::Success => Ok(Self { handle: Some(handle), hangup: Some(hangup) }),
+            AuthResult::Success => Ok(Self { handle: Some(handle), hangup: Some(hangup), alive }),
             AuthResult::Failure { partial_success, .. } => Err(not_accepted(target, partial_success)),
         }
     }
@@ -112,9 +117,9 @@ impl Session {
 
     /// Ends when the connection has, whoever ended it.
     pub(crate) async fn ended(&self, step: Step) -> PushError {
-        while !self.is_closed() {
-            tokio::time::sleep(LOOK).await;
-        }
+        let mut alive = self.alive.clone();
+        // Nothing is ever sent: it errs when the connection's task has dropped the other end.
+        while alive.changed().await.is_ok() {}
         broken(step, &"the node no longer answers")
     }
 
@@ -237,6 +242,8 @@ struct Client {
     known_hosts: Arc<KnownHosts>,
     host: String,
     port: u16,
+    /// Dropped with the connection's task, which is how its end is noticed.
+    _alive: watch::Sender<()>,
 }
 
 /// Why a connection was not made.

@@ -1,6 +1,6 @@
 //! A real OpenSSH server on a free loopback port, with a stub `pct` whose containers are folders.
 //!
-//! Self-contained (`std` and `tempfile`), so that other crates' tests can include the file with `#[path]`. The stub
+//! Self-contained (`std`, `tempfile` and the crate itself), so that other crates' tests can include the file with `#[path]`. The stub
 //! enters a container with `chroot` and Debian's static busybox, hence needs root; [`Sshd::start`] prints
 //! `skipped: …` and returns `None` where something it needs is missing.
 #![allow(dead_code, unreachable_pub, reason = "each test crate that includes this file uses a part of it")]
@@ -10,8 +10,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guest_push::{Deadlines, Identity, KnownHosts, Pusher, SshTarget};
 use tempfile::TempDir;
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -177,6 +179,18 @@ impl Sshd {
         // The search path of the stub's shells is the machine's; the root has no other folder for programs.
         symlink("../usr/bin/openssl", root.join("bin/openssl")).unwrap();
         true
+    }
+
+    /// A client of this server that holds its host key, and waits as long as it is told to.
+    pub fn pusher(&self, deadlines: Deadlines) -> Pusher {
+        let target = SshTarget {
+            port: self.port(),
+            staging_dir: self.staging_dir().to_str().unwrap().to_owned(),
+            ..SshTarget::new(self.host())
+        };
+        let identity = Arc::new(Identity::from_openssh(&self.client_key_pem()).unwrap());
+        let known_hosts = Arc::new(KnownHosts::parse(&self.known_hosts_line()).unwrap());
+        Pusher::new(target, identity, known_hosts, deadlines)
     }
 
     /// The root folder of a container.

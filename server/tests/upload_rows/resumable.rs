@@ -80,7 +80,6 @@ async fn a_file_comes_in_pieces_over_several_connections_and_is_verified_as_a_wh
                     kept
                 }
             };
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         if kept != 70_000 {
             break;
