@@ -91,3 +91,13 @@ fn every_test_that_a_page_of_promises_names_is_there() {
     assert!(missing.is_empty(), "no such test: {missing:#?}");
     assert!(found >= 200, "{found}: the pages only grow");
 }
+
+/// What an operator may find in the trail is on the page about it.
+#[test]
+fn the_page_of_the_audit_names_every_event() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = std::fs::read_to_string(root.join("docs/audit.md")).unwrap();
+    for event in proxward::audit::Event::ALL {
+        assert!(page.contains(&format!("`{}`", event.name())), "docs/audit.md lacks {}", event.name());
+    }
+}
