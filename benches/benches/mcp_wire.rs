@@ -64,7 +64,7 @@ fn validating(c: &mut Criterion) {
     let arguments = json!({"cluster": "alpha", "vmid": 905, "snapname": "before-upgrade", "vmstate": false});
     let arguments = arguments.as_object().unwrap();
     c.bench_function("mcp_wire/validate_arguments", |b| {
-        b.iter(|| validator.validate(black_box(arguments)).unwrap())
+        b.iter(|| validator.validate(black_box(arguments).clone()).unwrap())
     });
 }
 

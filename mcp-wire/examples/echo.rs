@@ -42,7 +42,7 @@ fn answer(tools: &[Tool], method: Method) -> Result<Reply, RpcError> {
         Method::ToolsList { .. } => Err(RpcError::invalid_params("there is one page; leave `cursor` out")),
         Method::ToolsCall { name, arguments } => match tools.iter().find(|t| t.descriptor.name() == name) {
             None => Err(RpcError::unknown_tool(&name)),
-            Some(tool) => Ok(Reply::Tool(match tool.validator.validate(&arguments) {
+            Some(tool) => Ok(Reply::Tool(match tool.validator.validate(arguments) {
                 Ok(arguments) => ToolResult::structured((tool.run)(&arguments)),
                 Err(problem) => problem.into(),
             })),

@@ -77,7 +77,7 @@ impl Validator {
     ///
     /// # Errors
     /// The first problem, in a stable order: unknown names, then the schema's own order.
-    pub fn validate(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, ArgumentProblem> {
+    pub fn validate(&self, arguments: Map<String, Value>) -> Result<Map<String, Value>, ArgumentProblem> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         if self.closed
             && let Some((name, value)) =
@@ -85,7 +85,7 @@ impl Validator {
         {
             return Err(unknown(shortened(name), value, &self.schema));
         }
-        let mut value = Value::Object(arguments.clone());
+        let mut value = Value::Object(arguments);
         straighten(&mut value, &self.schema);
         // The yes or no costs half of what the search for the first problem does.
         if !self.compiled.is_valid(&value)

@@ -108,7 +108,47 @@ struct Asked {
 #[derive(Debug)]
 struct Kept {
     asked: Asked,
+    listing: Arc<Listing>,
+}
+
+/// An inventory, and the guests that calls have asked for out of it: reads name the same few again and again.
+#[derive(Debug)]
+struct Listing {
     inventory: Arc<Inventory>,
+    /// Only of numbers that the inventory does not contradict itself about; so there are never more than it lists.
+    guests: std::sync::Mutex<HashMap<u32, Arc<Guest>>>,
+}
+
+impl Listing {
+    fn new(inventory: Arc<Inventory>) -> Arc<Self> {
+        Arc::new(Self { inventory, guests: std::sync::Mutex::default() })
+    }
+
+    /// The guest of that number, if `principal` holds it.
+    fn guest(&self, cluster: &str, vmid: u32, principal: &Principal) -> Result<Arc<Guest>, ResolveError> {
+        let known = self.guests().get(&vmid).cloned();
+        if let Some(guest) = known {
+            return if principal.holds(&guest.facts) { Ok(guest) } else { Err(ResolveError::Absent) };
+        }
+        let Ok(number) = proxmox_api::Vmid::new(vmid) else { return Err(ResolveError::Absent) };
+        let found: Vec<_> =
+            self.inventory.numbered(number).filter_map(|entry| guest_of(cluster, entry)).collect();
+        let at_odds = !matches!(self.inventory.guest(number), Lookup::Guest(_));
+        let shared = found.into_iter().map(Arc::new).collect::<Vec<_>>();
+        if !at_odds && let [guest] = shared.as_slice() {
+            self.guests().insert(vmid, guest.clone());
+        }
+        // Before anything else: what is outside the scope must not even show by being contradictory.
+        let Some(guest) = shared.into_iter().find(|guest| principal.holds(&guest.facts)) else {
+            return Err(ResolveError::Absent);
+        };
+        if at_odds { Err(ResolveError::Ambiguous) } else { Ok(guest) }
+    }
+
+    fn guests(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Guest>>> {
+        // A map of whole values is whole after a panic as well.
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -120,13 +160,13 @@ struct Flight {
 #[derive(Debug, Clone)]
 enum End {
     Awaited,
-    Answered(Arc<Inventory>),
+    Answered(Arc<Listing>),
     Failed,
 }
 
 /// What a call for an inventory has to do.
 enum Part {
-    Have(Arc<Inventory>),
+    Have(Arc<Listing>),
     /// Wait for somebody else's request.
     Wait(watch::Receiver<End>),
     /// Make the request that others wait for.
@@ -153,7 +193,7 @@ impl Slot {
             && kept.asked.serves(cluster, changes)
             && kept.asked.at.elapsed() < oldest
         {
-            return Part::Have(kept.inventory.clone());
+            return Part::Have(kept.listing.clone());
         }
         // A request whose caller went away has no sender any more, and no end.
         if let Some(flight) = &state.flight
@@ -169,11 +209,11 @@ impl Slot {
     }
 
     /// Keeps an answer, unless the cluster was changed since it was asked for or a younger one is kept already.
-    fn landed(&self, asked: Asked, inventory: &Arc<Inventory>) {
+    fn landed(&self, asked: Asked, listing: &Arc<Listing>) {
         let mut state = self.state();
         let younger = |kept: &Kept| kept.asked.changes == asked.changes && kept.asked.at > asked.at;
         if asked.changes == self.changes.load(Ordering::SeqCst) && !state.kept.as_ref().is_some_and(younger) {
-            state.kept = Some(Kept { asked, inventory: inventory.clone() });
+            state.kept = Some(Kept { asked, listing: listing.clone() });
         }
     }
 }
@@ -189,6 +229,10 @@ impl Resolver {
         cluster: &Arc<Cluster>,
         freshness: Freshness,
     ) -> Result<Arc<Inventory>, Error> {
+        Ok(self.listing(cluster, freshness).await?.inventory.clone())
+    }
+
+    async fn listing(&self, cluster: &Arc<Cluster>, freshness: Freshness) -> Result<Arc<Listing>, Error> {
         match freshness {
             Freshness::Within(oldest) => self.shared(cluster, oldest, || fetch(cluster)).await,
             Freshness::Now => fetch(cluster).await,
@@ -214,19 +258,19 @@ impl Resolver {
         cluster: &Arc<Cluster>,
         oldest: Duration,
         ask: A,
-    ) -> Result<Arc<Inventory>, Error>
+    ) -> Result<Arc<Listing>, Error>
     where
-        F: Future<Output = Result<Arc<Inventory>, Error>> + Send,
+        F: Future<Output = Result<Arc<Listing>, Error>> + Send,
         A: Fn() -> F + Send,
     {
         let slot = self.slot(&cluster.name);
         loop {
             match slot.part(cluster, oldest) {
-                Part::Have(inventory) => return Ok(inventory),
+                Part::Have(listing) => return Ok(listing),
                 Part::Wait(mut end) => {
                     let end = end.wait_for(|end| !matches!(end, End::Awaited)).await.map(|end| end.clone());
                     match end {
-                        Ok(End::Answered(inventory)) => return Ok(inventory),
+                        Ok(End::Answered(listing)) => return Ok(listing),
                         Ok(End::Failed | End::Awaited) => return ask().await,
                         // Its caller went away before there was an answer: begin anew, and let one of those waiting ask.
                         Err(_) => {}
@@ -235,9 +279,9 @@ impl Resolver {
                 Part::Ask(asked, sender) => {
                     let answer = ask().await;
                     match &answer {
-                        Ok(inventory) => {
-                            slot.landed(asked, inventory);
-                            sender.send_replace(End::Answered(inventory.clone()));
+                        Ok(listing) => {
+                            slot.landed(asked, listing);
+                            sender.send_replace(End::Answered(listing.clone()));
                         }
                         Err(_) => {
                             sender.send_replace(End::Failed);
@@ -277,19 +321,13 @@ impl Resolver {
         vmid: u32,
         freshness: Freshness,
         principal: &Principal,
-    ) -> Result<Guest, ResolveError> {
-        let inventory = self.inventory(cluster, freshness).await.map_err(ResolveError::Cluster)?;
-        let Ok(number) = proxmox_api::Vmid::new(vmid) else { return Err(ResolveError::Absent) };
-        let mut found = inventory.numbered(number).filter_map(|entry| guest_of(&cluster.name, entry));
-        // Before anything else: what is outside the scope must not even show by being contradictory.
-        let Some(mut guest) = found.find(|guest| principal.holds(&guest.facts)) else {
-            return Err(ResolveError::Absent);
-        };
-        if !matches!(inventory.guest(number), Lookup::Guest(_)) {
-            return Err(ResolveError::Ambiguous);
-        }
+    ) -> Result<Arc<Guest>, ResolveError> {
+        let listing = self.listing(cluster, freshness).await.map_err(ResolveError::Cluster)?;
+        let mut guest = listing.guest(&cluster.name, vmid, principal)?;
         if freshness == Freshness::Now {
-            self.read_config(cluster, &mut guest).await;
+            // The listing was fetched for this call alone, and goes now: the guest is nobody else's, and is not copied.
+            drop(listing);
+            self.read_config(cluster, Arc::make_mut(&mut guest)).await;
         }
         Ok(guest)
     }
@@ -314,8 +352,8 @@ impl Resolver {
     }
 }
 
-async fn fetch(cluster: &Cluster) -> Result<Arc<Inventory>, Error> {
-    cluster.client.inventory().await.map(Arc::new)
+async fn fetch(cluster: &Cluster) -> Result<Arc<Listing>, Error> {
+    cluster.client.inventory().await.map(|inventory| Listing::new(Arc::new(inventory)))
 }
 
 /// What authorization decides on, as far as the inventory tells it; `None` for entries that are no guest.

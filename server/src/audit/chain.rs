@@ -111,7 +111,7 @@ struct Body<'a> {
 /// Appends the line that follows `head` to `out` and returns the head after it.
 pub(super) fn seal(head: &Head, record: &Record, times: Times, out: &mut Vec<u8>) -> io::Result<Head> {
     let seq = head.seq.checked_add(1).ok_or_else(|| io::Error::other("the chain is full"))?;
-    let mut json = Vec::with_capacity(512);
+    let mut json = Vec::with_capacity(1024);
     let body = Body {
         seq,
         prev: &HEXLOWER.encode(&head.hash),
@@ -144,6 +144,10 @@ struct Ascii;
 
 impl serde_json::ser::Formatter for Ascii {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let plain = |byte: &u8| *byte < 0x7f;
+        if fragment.as_bytes().iter().all(plain) {
+            return writer.write_all(fragment.as_bytes());
+        }
         let mut rest = fragment;
         while let Some(at) = rest.find(|c: char| !c.is_ascii() || c == '\x7f') {
             let (plain, special) = rest.split_at(at);

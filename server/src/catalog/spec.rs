@@ -30,7 +30,7 @@ pub enum Target {
     /// A cluster as a whole.
     Cluster(std::sync::Arc<crate::config::Cluster>),
     /// One guest, where it is now.
-    Guest(std::sync::Arc<crate::config::Cluster>, Box<crate::resolve::Guest>),
+    Guest(std::sync::Arc<crate::config::Cluster>, std::sync::Arc<crate::resolve::Guest>),
 }
 
 /// How a tool names what it addresses. Decides which arguments exist and what stage 2 resolves.

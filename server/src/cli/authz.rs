@@ -273,7 +273,7 @@ async fn guest(
     // The operator sees every guest, whatever the token in question does.
     let operator = Principal::local_reader("stdio");
     match Resolver::default().guest(cluster, vmid.value(), Freshness::Now, &operator).await {
-        Ok(guest) => Ok(Some(guest.facts)),
+        Ok(guest) => Ok(Some(guest.facts.clone())),
         Err(ResolveError::Absent) => Ok(None),
         Err(ResolveError::Ambiguous) => Err(Failure::Unreachable(format!(
             "cluster {} reports guest {vmid} more than once: every call about it is refused until an administrator has looked",

@@ -24,9 +24,9 @@ async fn unreachable(cluster: &Arc<Cluster>) -> Error {
 }
 
 /// An answer that can be told from another by the number of its nodes.
-fn answer(nodes: usize) -> Arc<Inventory> {
+fn answer(nodes: usize) -> Arc<Listing> {
     let rows = vec![r#"{"type":"node","node":"pve1","status":"online"}"#; nodes].join(",");
-    Arc::new(Inventory::parse(format!("{{\"data\":[{rows}]}}")).unwrap())
+    Listing::new(Arc::new(Inventory::parse(format!("{{\"data\":[{rows}]}}")).unwrap()))
 }
 
 /// A request that can be held: says when it was made and waits to be let go.
@@ -37,7 +37,7 @@ struct Held {
 }
 
 impl Held {
-    async fn answer(&self, nodes: usize) -> Result<Arc<Inventory>, Error> {
+    async fn answer(&self, nodes: usize) -> Result<Arc<Listing>, Error> {
         self.made.notify_one();
         self.go.notified().await;
         Ok(answer(nodes))
@@ -51,7 +51,7 @@ async fn settle() {
     }
 }
 
-fn never() -> std::future::Ready<Result<Arc<Inventory>, Error>> {
+fn never() -> std::future::Ready<Result<Arc<Listing>, Error>> {
     panic!("a request was made that should have been shared or served from the cache");
 }
 
@@ -134,14 +134,14 @@ async fn a_slow_answer_from_before_a_change_never_replaces_a_younger_one() {
     resolver.forget(&cluster).await;
     // Who asks now neither waits for the request of before nor gets its answer.
     let after = resolver.shared(&cluster, MINUTE, || async { Ok(answer(2)) }).await.unwrap();
-    assert_eq!(after.len(), 2);
+    assert_eq!(after.inventory.len(), 2);
     slow.go.notify_one();
     assert_eq!(
-        before.await.unwrap().len(),
+        before.await.unwrap().inventory.len(),
         1,
         "who asked before the change may have the answer of before it"
     );
-    assert_eq!(resolver.shared(&cluster, MINUTE, never).await.unwrap().len(), 2);
+    assert_eq!(resolver.shared(&cluster, MINUTE, never).await.unwrap().inventory.len(), 2);
 }
 
 /// With the cache off too: calls at the same time share a request, calls one after the other do not.
@@ -195,7 +195,7 @@ async fn do_04_of_those_who_waited_for_a_caller_that_went_away_one_asks() {
                     tokio::task::yield_now().await;
                     Ok(answer(2))
                 };
-                resolver.shared(&cluster, MINUTE, ask).await.unwrap().len()
+                resolver.shared(&cluster, MINUTE, ask).await.unwrap().inventory.len()
             })
         })
         .collect();
@@ -212,6 +212,47 @@ async fn do_04_of_those_who_waited_for_a_caller_that_went_away_one_asks() {
 async fn another_configuration_of_a_cluster_is_asked_anew() {
     let (resolver, old, new) = (Resolver::default(), cluster(), cluster());
     resolver.shared(&old, MINUTE, || async { Ok(answer(1)) }).await.unwrap();
-    assert_eq!(resolver.shared(&new, MINUTE, || async { Ok(answer(2)) }).await.unwrap().len(), 2);
-    assert_eq!(resolver.shared(&new, MINUTE, never).await.unwrap().len(), 2);
+    assert_eq!(resolver.shared(&new, MINUTE, || async { Ok(answer(2)) }).await.unwrap().inventory.len(), 2);
+    assert_eq!(resolver.shared(&new, MINUTE, never).await.unwrap().inventory.len(), 2);
+}
+
+/// A guest is made once for as long as a listing is kept, for whoever holds it and for nobody else; what a listing contradicts
+/// itself about is never kept.
+#[tokio::test]
+async fn a_guest_is_made_once_a_listing_and_only_shown_to_who_holds_it() {
+    let rows = |name: &str| {
+        let guest = |vmid: u32, node: &str| {
+            format!(r#"{{"type":"qemu","vmid":{vmid},"node":"{node}","name":"{name}","status":"running"}}"#)
+        };
+        let rows = [guest(100, "pve1"), guest(101, "pve1"), guest(101, "pve1"), guest(102, "gone")].join(",");
+        let node = r#"{"type":"node","node":"pve1","status":"online"}"#;
+        Listing::new(Arc::new(Inventory::parse(format!("{{\"data\":[{node},{rows}]}}")).unwrap()))
+    };
+    let (resolver, cluster, everybody) = (Resolver::default(), cluster(), Principal::local_reader("stdio"));
+    let minted = authz::mint_token([7; 32], [7; 10]);
+    let tokens = serde_json::json!({"version": 1, "tokens": {"other": {
+        "hash": authz::sha256_entry(&minted.text), "tools": ["*"], "devices": ["alpha"],
+        "grant": {"guests": ["vmid:900"], "actions": ["read"]},
+    }}});
+    let tokens = authz::TokenTable::parse(tokens.to_string().as_bytes()).unwrap();
+    let stranger = tokens.principal("other").unwrap();
+    resolver.shared(&cluster, MINUTE, || async { Ok(rows("first")) }).await.unwrap();
+    let within = Freshness::Within(MINUTE);
+    let first = resolver.guest(&cluster, 100, within, &everybody).await.unwrap();
+    let again = resolver.guest(&cluster, 100, within, &everybody).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    for unseen in [100, 101, 103] {
+        let refused = resolver.guest(&cluster, unseen, within, &stranger).await;
+        assert!(matches!(refused, Err(ResolveError::Absent)), "{unseen}");
+    }
+    for contradicted in [101, 102] {
+        for _ in 0..2 {
+            let refused = resolver.guest(&cluster, contradicted, within, &everybody).await;
+            assert!(matches!(refused, Err(ResolveError::Ambiguous)), "{contradicted}");
+        }
+    }
+    resolver.forget(&cluster).await;
+    resolver.shared(&cluster, MINUTE, || async { Ok(rows("second")) }).await.unwrap();
+    let other = resolver.guest(&cluster, 100, within, &everybody).await.unwrap();
+    assert_eq!((first.label(), other.label()), ("first".to_owned(), "second".to_owned()));
 }

@@ -30,7 +30,7 @@ impl Step<Admitted> for Decide {
                 let permit = decide_guest(&context, spec, admitted, &cluster, &guest).await?;
                 right_kind(spec, kinds, &guest)?;
                 cross_check_node(&arguments, &guest)?;
-                (permit, Target::Guest(cluster, Box::new(guest)))
+                (permit, Target::Guest(cluster, guest))
             }
             (Addresses::NewGuest, Some(cluster)) => {
                 let permit = decide_number(&context, admitted, &cluster, wanted_vmid(&arguments)?)?;
@@ -109,7 +109,7 @@ async fn decide_task(
         found => found.map_err(unresolved)?,
     };
     let permit = decide_guest(context, spec, admitted, &cluster, &guest).await?;
-    Ok((permit, Target::Guest(cluster, Box::new(guest))))
+    Ok((permit, Target::Guest(cluster, guest)))
 }
 
 /// The guest as it is now. Reads may use the cache; whatever changes a guest is decided on facts fetched for this call.
@@ -118,7 +118,7 @@ async fn found(
     spec: &ToolSpec,
     cluster: &Arc<Cluster>,
     vmid: u32,
-) -> Result<Guest, ResolveError> {
+) -> Result<Arc<Guest>, ResolveError> {
     let caller = &context.caller;
     let freshness = if spec.mutates() { Freshness::Now } else { caller.snapshot.read_freshness() };
     context.app.resolver.guest(cluster, vmid, freshness, &caller.principal).await

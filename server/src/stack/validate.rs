@@ -26,7 +26,7 @@ impl Step<Named> for Validate {
     async fn step(&self, call: Call<Named>) -> Result<Call<Validated>, ToolFailure> {
         let Call { context, stage: Named { name, arguments } } = call;
         let entry = self.catalog.find(&name).ok_or(ToolFailure::UnknownTool)?;
-        let arguments = entry.validator.validate(&arguments).map_err(|problem| {
+        let arguments = entry.validator.validate(arguments).map_err(|problem| {
             ToolFailure::new("invalid_argument", problem.to_string()).with("field", problem.field.clone())
         })?;
         let spec = entry.spec_for(&arguments);

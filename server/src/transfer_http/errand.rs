@@ -130,7 +130,7 @@ pub(crate) async fn still_allowed(
     snapshot: &Arc<Snapshot>,
     owner: &str,
     binding: &Binding,
-) -> Result<(Arc<Cluster>, Guest), Ended> {
+) -> Result<(Arc<Cluster>, Arc<Guest>), Ended> {
     let gone = |reason: &str| Ended {
         status: StatusCode::NOT_FOUND,
         outcome: Outcome::Voided { reason: reason.to_owned() },

@@ -111,7 +111,7 @@ impl Tools {
         let Some(tool) = self.tools.iter().find(|tool| tool.descriptor.name() == name) else {
             return ready(Err(RpcError::unknown_tool(name)));
         };
-        match tool.validator.validate(arguments) {
+        match tool.validator.validate(arguments.clone()) {
             Ok(arguments) => (tool.run)(Call { request, arguments, events: self.events.clone() }),
             Err(problem) => ready(Ok(Reply::Tool(problem.into()))),
         }
