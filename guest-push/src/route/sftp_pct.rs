@@ -21,6 +21,7 @@ use crate::ssh::{Session, Sftp, StagingFile, WRITE, sweep};
 use super::attempt::Attempt;
 use super::guest::{self, HASH, Place, guest_failed, still_running};
 use super::intake::{Progress, Sink, next_chunk, pump};
+use super::pulled;
 
 /// This route's name in receipts.
 pub(crate) const NAME: &str = "sftp+pct_push";
@@ -153,12 +154,13 @@ async fn place(
     // The staging file has served; removing it while the guest hashes costs no time.
     let (hashed, ()) = tokio::try_join!(hashing, sftp.remove(path))?;
     attempt.staging_is_gone();
-    let checksum_verified = guest::compare(&hashed, bytes, &sha256)?;
+    let in_guest = guest::compare(&hashed, bytes, &sha256)?;
+    let so_far = if in_guest { VerifiedAt::Guest } else { VerifiedAt::Node };
+    let verified_at = pulled::verify_too(attempt, vmid, &temp, (bytes, &sha256), options, so_far).await?;
 
     progress(bytes, Stage::Commit);
     attempt.commit(&temp, dest, options.overwrite).await?;
-    let verified_at = if checksum_verified { VerifiedAt::Guest } else { VerifiedAt::Node };
-    Ok(Receipt { bytes, sha256, verified_at, checksum_verified, route: NAME })
+    Ok(Receipt::new(bytes, sha256, verified_at, NAME))
 }
 
 /// `pct push` from the staging file to the temporary sibling, asked again while the container is locked.

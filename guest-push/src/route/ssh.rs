@@ -78,5 +78,5 @@ async fn run<S: Source>(
     progress(bytes, Stage::Commit);
     attempt.commit(&temp, dest, options.overwrite).await?;
     let verified_at = if checksum_verified { VerifiedAt::Guest } else { VerifiedAt::Nowhere };
-    Ok(Receipt { bytes, sha256, verified_at, checksum_verified, route: NAME })
+    Ok(Receipt::new(bytes, sha256, verified_at, NAME))
 }

@@ -318,6 +318,7 @@ fn sshd_config(base: &Path, port: u16, settings: &str) -> String {
     let base = base.display();
     // Of this one setting some versions take the first line and some the last.
     let startups = if settings.contains("MaxStartups") { "" } else { "MaxStartups 200" };
+    // The node's login shell finds no start files: those of whoever runs the tests are no part of a node.
     format!(
         "{settings}
 {startups}
@@ -333,7 +334,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PrintMotd no
 MaxSessions 50
-SetEnv PATH={base}/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+SetEnv HOME={base}/home PATH={base}/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 Subsystem sftp internal-sftp
 "
     )

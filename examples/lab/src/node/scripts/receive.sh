@@ -20,6 +20,7 @@ elif command -v busybox >/dev/null 2>&1; then
 fi
 follow() {
   at=0
+  nap=0.01
   while kill -0 "$1"; do
     last=
     [ ! -x "$temp" ] || last=1
@@ -28,11 +29,13 @@ follow() {
     if [ "$blocks" -ge 32 ]; then
       dd if="$temp" bs=1048576 skip="$at" count="$blocks" || return 1
       at=$((at + blocks))
+      nap=0.01
     elif [ "$last" ]; then
       dd if="$temp" bs=1048576 skip="$at"
       return
     else
-      sleep 0.1 || sleep 1 || return 1
+      sleep "$nap" || sleep 1 || return 1
+      nap=0.1
     fi
   done
 }
