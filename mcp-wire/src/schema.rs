@@ -16,6 +16,7 @@ use crate::{ToolResult, jsonrpc::quoted};
 pub struct Validator {
     compiled: jsonschema::Validator,
     schema: Value,
+    shape: Option<Shape>,
     closed: bool,
 }
 
@@ -70,7 +71,7 @@ impl Validator {
             .build(schema)
             .map_err(|error| CompileError(error.to_string()))?;
         let closed = matches!(schema.get("additionalProperties"), None | Some(Value::Bool(false)));
-        Ok(Self { compiled, schema: schema.clone(), closed })
+        Ok(Self { compiled, shape: Shape::of(schema), schema: schema.clone(), closed })
     }
 
     /// Checks `arguments` and returns them with strings turned into the integers and booleans they spell.
@@ -85,8 +86,11 @@ impl Validator {
         {
             return Err(unknown(shortened(name), value, &self.schema));
         }
-        let mut value = Value::Object(arguments);
-        straighten(&mut value, &self.schema);
+        let mut arguments = arguments;
+        if let Some(shape) = &self.shape {
+            shape.members(&mut arguments);
+        }
+        let value = Value::Object(arguments);
         // The yes or no costs half of what the search for the first problem does.
         if !self.compiled.is_valid(&value)
             && let Err(error) = self.compiled.validate(&value)
@@ -142,45 +146,76 @@ impl Validator {
     }
 }
 
-/// Turns canonical strings into what the schema wants, where it wants only that.
-fn straighten(value: &mut Value, schema: &Value) {
-    let kind = schema.get("type").and_then(Value::as_str);
-    match (value, kind) {
-        (value @ Value::String(_), Some("integer")) => {
-            let number = value.as_str().and_then(canonical_integer);
-            if let Some(number) = number {
-                *value = number;
-            }
-        }
-        // A whole double is an integer to JSON Schema, but not to a Rust type behind it.
-        (value @ Value::Number(_), Some("integer")) => {
-            let text = value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9_007_199_254_740_992.0);
-            if value.is_f64()
-                && let Some(number) = text.and_then(|n| canonical_integer(&format!("{n:.0}")))
-            {
-                *value = number;
-            }
-        }
-        (value @ Value::String(_), Some("boolean")) => match value.as_str() {
-            Some("true") => *value = Value::Bool(true),
-            Some("false") => *value = Value::Bool(false),
-            _ => {}
-        },
-        (Value::Object(map), _) => {
-            if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-                for (name, inner) in map {
-                    if let Some(schema) = properties.get(name) {
-                        straighten(inner, schema);
-                    }
+/// What a schema says about strings that spell something else, and where in it: nothing but the nodes on the way to one.
+#[derive(Debug, Default)]
+struct Shape {
+    wants: Option<Wants>,
+    properties: Vec<(String, Shape)>,
+    items: Option<Box<Shape>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Wants {
+    Integer,
+    Boolean,
+}
+
+impl Shape {
+    /// `None` where nothing below can need a change.
+    fn of(schema: &Value) -> Option<Self> {
+        let wants = match schema.get("type").and_then(Value::as_str) {
+            Some("integer") => Some(Wants::Integer),
+            Some("boolean") => Some(Wants::Boolean),
+            _ => None,
+        };
+        let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let shape = Self {
+            wants,
+            properties: properties.filter_map(|(name, at)| Some((name.clone(), Self::of(at)?))).collect(),
+            items: schema.get("items").and_then(Self::of).map(Box::new),
+        };
+        let says_something = wants.is_some() || !shape.properties.is_empty() || shape.items.is_some();
+        says_something.then_some(shape)
+    }
+
+    /// Turns canonical strings into what the schema wants, where it wants only that.
+    fn straighten(&self, value: &mut Value) {
+        match (&mut *value, self.wants) {
+            (Value::String(text), Some(Wants::Integer)) => {
+                if let Some(number) = canonical_integer(text) {
+                    *value = number;
                 }
             }
+            // A whole double is an integer to JSON Schema, but not to a Rust type behind it.
+            (Value::Number(number), Some(Wants::Integer)) => {
+                let whole = number
+                    .as_f64()
+                    .filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < 9_007_199_254_740_992.0);
+                if let Some(number) = whole.and_then(|n| canonical_integer(&format!("{n:.0}"))) {
+                    *value = number;
+                }
+            }
+            (Value::String(text), Some(Wants::Boolean)) => match text.as_str() {
+                "true" => *value = Value::Bool(true),
+                "false" => *value = Value::Bool(false),
+                _ => {}
+            },
+            (Value::Object(map), _) => self.members(map),
+            (Value::Array(values), _) => {
+                if let Some(items) = &self.items {
+                    values.iter_mut().for_each(|value| items.straighten(value));
+                }
+            }
+            _ => {}
         }
-        (Value::Array(items), _) => {
-            if let Some(schema) = schema.get("items") {
-                items.iter_mut().for_each(|item| straighten(item, schema));
+    }
+
+    fn members(&self, map: &mut Map<String, Value>) {
+        for (name, shape) in &self.properties {
+            if let Some(value) = map.get_mut(name) {
+                shape.straighten(value);
             }
         }
-        _ => {}
     }
 }
 

@@ -111,7 +111,6 @@ struct Body<'a> {
 /// Appends the line that follows `head` to `out` and returns the head after it.
 pub(super) fn seal(head: &Head, record: &Record, times: Times, out: &mut Vec<u8>) -> io::Result<Head> {
     let seq = head.seq.checked_add(1).ok_or_else(|| io::Error::other("the chain is full"))?;
-    let mut json = Vec::with_capacity(1024);
     let body = Body {
         seq,
         prev: &HEXLOWER.encode(&head.hash),
@@ -120,14 +119,19 @@ pub(super) fn seal(head: &Head, record: &Record, times: Times, out: &mut Vec<u8>
         mono_us: u64::try_from(times.monotonic.as_micros()).unwrap_or(u64::MAX),
         record,
     };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut json, Ascii);
-    body.serialize(&mut serializer).map_err(io::Error::other)?;
-    let rest = json.get(1..).unwrap_or_default();
+    let line = out.len();
+    // Room for the hash; the body's own opening brace stands where the comma of `CLOSING` comes.
+    out.resize(line + PREFIX_LEN - 1, 0);
+    body.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Ascii))
+        .map_err(io::Error::other)?;
+    let (prefix, rest) = out
+        .get_mut(line..)
+        .and_then(|line| line.split_at_mut_checked(PREFIX_LEN))
+        .ok_or_else(|| io::Error::other("a record without a body"))?;
     let hash = hash_of(rest);
-    out.extend_from_slice(OPENING);
-    out.extend_from_slice(HEXLOWER.encode(&hash).as_bytes());
-    out.extend_from_slice(CLOSING);
-    out.extend_from_slice(rest);
+    let hex = HEXLOWER.encode(&hash);
+    let parts = OPENING.iter().chain(hex.as_bytes()).chain(CLOSING);
+    prefix.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
     out.push(b'\n');
     Ok(Head { chain: head.chain.clone(), seq, hash })
 }

@@ -4,7 +4,6 @@
 //! whatever type, at every depth, and the keys of nested maps. What the server established (tool, cluster, vmid,
 //! decision) stays readable, or the trail would say nothing.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use data_encoding::HEXLOWER;
@@ -54,11 +53,11 @@ impl Redactor {
             *peer = self.text("peer", peer);
         }
         for map in [&mut record.arguments, &mut record.asserted] {
-            let whole: BTreeMap<String, Value> = std::mem::take(map);
+            let whole = std::mem::take(map);
             for (key, mut value) in whole {
                 self.value(&mut value);
                 // Names of arguments are the catalog's; anything else in that place came from the caller.
-                let key = if is_argument_name(&key) { key } else { self.text("key", &key) };
+                let key = if is_argument_name(&key) { key } else { self.text("key", &key).into() };
                 map.insert(key, value);
             }
         }

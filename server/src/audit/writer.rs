@@ -2,7 +2,7 @@
 //!
 //! Callers hand records over a bounded channel. The thread takes what has queued up, writes it with one
 //! `write`, and syncs once when anybody in that batch asked for durability (group commit). A record nobody waits
-//! for may lie in the queue for 5 ms, so that a stream of reads does not wake the thread, and enter the
+//! for may lie in the queue for 20 ms, so that a stream of reads does not wake the thread, and enter the
 //! kernel, once a call; whatever is waited for ends that at once and takes along what lay there. An error poisons the
 //! trail: nothing is written and nothing durable is promised until the file is opened anew with
 //! [`Audit::reopen`]. A failed `fdatasync` is never tried again on the same descriptor, because the kernel may
@@ -29,7 +29,7 @@ use crate::keys::Key;
 /// Records that may wait for the writer before callers wait too.
 const QUEUE: usize = 4096;
 /// How long the writer leaves records in the queue that nobody waits for.
-const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(20);
 /// Most records, and about how many bytes, written in one go.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -268,6 +268,8 @@ struct Writer {
     poisoned: Arc<ArcSwapOption<String>>,
     shared_head: Arc<ArcSwapOption<Head>>,
     checkpointed: (u64, Instant),
+    /// The room of the last batch, for the next.
+    spare: Vec<u8>,
 }
 
 type Waiting = Vec<(Seq, oneshot::Sender<Result<Seq, AuditError>>)>;
@@ -309,8 +311,16 @@ impl Writer {
                 .detail("pid", std::process::id())
                 .detail("version", env!("CARGO_PKG_VERSION")),
         );
-        let mut writer =
-            Self { log, head, key, clock, poisoned, shared_head, checkpointed: (0, Instant::now()) };
+        let mut writer = Self {
+            log,
+            head,
+            key,
+            clock,
+            poisoned,
+            shared_head,
+            checkpointed: (0, Instant::now()),
+            spare: Vec::new(),
+        };
         writer.write_own(first)?;
         Ok(writer)
     }
@@ -322,7 +332,7 @@ impl Writer {
                 std::thread::park_timeout(LINGER);
             }
             let mut next = Some(command);
-            let mut batch = Batch::default();
+            let mut batch = Batch { bytes: std::mem::take(&mut self.spare), ..Batch::default() };
             while let Some(command) = next.take() {
                 match command {
                     Command::Append { record, times, durable } => {
@@ -399,6 +409,8 @@ impl Writer {
                 answer(batch.waiting, |_| Err(AuditError::Poisoned { reason: reason.clone() }));
             }
         }
+        self.spare = batch.bytes;
+        self.spare.clear();
     }
 
     fn advance(&mut self, head: Head) {

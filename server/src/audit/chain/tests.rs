@@ -218,9 +218,9 @@ fn with_text_everywhere(text: &str) -> Record {
         .upid(text)
         .denied(text, text)
         .outcome(text)
-        .asserted(text, text)
-        .argument(text, json!({ text: [text, {text: text}] }))
-        .detail(text, text);
+        .asserted(text.to_owned(), text)
+        .argument(text.to_owned(), json!({ text: [text, {text: text}] }))
+        .detail(text.to_owned(), text);
     record.bound();
     record
 }
