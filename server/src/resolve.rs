@@ -131,15 +131,14 @@ impl Listing {
             return if principal.holds(&guest.facts) { Ok(guest) } else { Err(ResolveError::Absent) };
         }
         let Ok(number) = proxmox_api::Vmid::new(vmid) else { return Err(ResolveError::Absent) };
-        let found: Vec<_> =
-            self.inventory.numbered(number).filter_map(|entry| guest_of(cluster, entry)).collect();
+        let found = self.inventory.numbered(number).filter_map(|entry| guest_of(cluster, entry));
+        let found: Vec<_> = found.map(Arc::new).collect();
         let at_odds = !matches!(self.inventory.guest(number), Lookup::Guest(_));
-        let shared = found.into_iter().map(Arc::new).collect::<Vec<_>>();
-        if !at_odds && let [guest] = shared.as_slice() {
+        if !at_odds && let [guest] = found.as_slice() {
             self.guests().insert(vmid, guest.clone());
         }
         // Before anything else: what is outside the scope must not even show by being contradictory.
-        let Some(guest) = shared.into_iter().find(|guest| principal.holds(&guest.facts)) else {
+        let Some(guest) = found.into_iter().find(|guest| principal.holds(&guest.facts)) else {
             return Err(ResolveError::Absent);
         };
         if at_odds { Err(ResolveError::Ambiguous) } else { Ok(guest) }

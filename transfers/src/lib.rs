@@ -11,6 +11,7 @@
     clippy::unwrap_used
 )]
 
+pub mod base64;
 mod capped;
 mod claim;
 mod ledger;

@@ -38,7 +38,7 @@ pub fn quote_shells(data: &[u8]) {
         return;
     }
     for shell in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-        assert_eq!(shell.show(&line, expected.len()), expected, "{} on {line:?}", shell.name);
+        assert_eq!(shell.show(&line, &expected), expected, "{} on {line:?}", shell.name);
     }
 }
 
@@ -56,17 +56,21 @@ impl Shell {
         Some(Self { name: words[0], _child: child, commands, printed })
     }
 
-    /// What it prints for a command line, which ends with a mark of its own.
-    fn show(&mut self, line: &[u8], expected: usize) -> Vec<u8> {
+    /// What it prints for a command line, which ends with a mark of its own; the mark in an argument is no end.
+    fn show(&mut self, line: &[u8], expected: &[u8]) -> Vec<u8> {
         const MARK: &[u8] = b"\0end of it\0";
         self.commands.write_all(line).expect("the shell has ended");
         self.commands.write_all(b"\nprintf '\\0end of it\\0'\n").expect("the shell has ended");
-        let mut printed = Vec::with_capacity(expected + MARK.len());
-        while !printed.ends_with(MARK) {
+        let mut printed = Vec::with_capacity(expected.len() + MARK.len());
+        while !printed.ends_with(MARK) || expected.starts_with(&printed) {
             let mut byte = [0];
             self.printed.read_exact(&mut byte).expect("the shell has ended");
             printed.push(byte[0]);
-            assert!(printed.len() <= expected + MARK.len(), "{} printed more than it was given", self.name);
+            assert!(
+                printed.len() <= expected.len() + MARK.len(),
+                "{} printed more than it was given",
+                self.name
+            );
         }
         printed.truncate(printed.len() - MARK.len());
         printed

@@ -127,6 +127,12 @@ impl KnownHosts {
     }
 }
 
+/// As OpenSSH reads it: padding ends it. Joined texts are no text.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let padded_inside = text.trim_end_matches('=').contains('=');
+    if padded_inside { None } else { BASE64.decode(text.as_bytes()).ok() }
+}
+
 impl Entry {
     fn parse(line: &str) -> Result<Self, String> {
         let mut fields = line.split_ascii_whitespace();
@@ -150,9 +156,8 @@ impl Entry {
             hosts = next("the host")?;
         }
         let key_type = next("the key type")?.to_owned();
-        let blob = BASE64
-            .decode(next("the key")?.as_bytes())
-            .map_err(|_| "the key is not base64; copy the whole line again".to_owned())?;
+        let blob = base64(next("the key")?)
+            .ok_or_else(|| "the key is not base64; copy the whole line again".to_owned())?;
         if wire_string(&blob) != Some(key_type.as_bytes()) {
             return Err(format!("the key does not hold a key of type {}", key_type.escape_default()));
         }
@@ -164,8 +169,8 @@ impl Hosts {
     fn parse(text: &str) -> Result<Self, String> {
         if let Some(hashed) = text.strip_prefix("|1|") {
             let parts = hashed.split_once('|').and_then(|(salt, hash)| {
-                let salt = BASE64.decode(salt.as_bytes()).ok()?;
-                let hash = BASE64.decode(hash.as_bytes()).ok()?.try_into().ok()?;
+                let salt = base64(salt)?;
+                let hash = base64(hash)?.try_into().ok()?;
                 Some(Self::Hashed { salt, hash })
             });
             return parts.ok_or_else(|| "the hashed host is damaged; expected |1|salt|hash".to_owned());

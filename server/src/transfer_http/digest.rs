@@ -43,7 +43,7 @@ pub(super) fn declared(headers: &HeaderMap) -> Result<Option<[u8; 32]>, String> 
 /// A structured-field byte sequence of 32 bytes.
 fn parse(value: &str) -> Option<[u8; 32]> {
     let base64 = value.strip_prefix(':')?.strip_suffix(':')?;
-    data_encoding::BASE64.decode(base64.as_bytes()).ok()?.try_into().ok()
+    transfers::base64::decode(base64)?.try_into().ok()
 }
 
 #[cfg(test)]

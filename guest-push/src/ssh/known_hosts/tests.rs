@@ -103,6 +103,7 @@ fn sh_03_a_bad_line_is_refused_with_its_number() {
         ("h ssh-ed25519", "key is missing"),
         ("h ssh-ed25519 AAAA", "does not hold"),
         ("h ssh-ed25519 !!!!", "not base64"),
+        ("h ssh-ed25519 AA==AAAA", "not base64"),
         ("garbage", "key type is missing"),
         (&format!("h ssh-rsa {}", good.split_once(' ').unwrap().1), "does not hold"),
         (&format!("h {damaged}"), "not base64"),

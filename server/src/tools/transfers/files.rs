@@ -172,9 +172,8 @@ pub async fn write(ctx: &CallContext, _permit: Permit, target: &Target, args: Wr
     .options()?;
     let content = match args.encoding.as_deref() {
         None | Some("text") => args.content.into_bytes(),
-        Some("base64") => data_encoding::BASE64
-            .decode(args.content.as_bytes())
-            .map_err(|_| argument("content", "it is not base64 with padding and without line ends"))?,
+        Some("base64") => transfers::base64::decode(&args.content)
+            .ok_or_else(|| argument("content", "it is not base64 with padding and without line ends"))?,
         Some(_) => return Err(argument("encoding", "expected text or base64")),
     };
     if content.is_empty() {
