@@ -179,20 +179,30 @@ impl Asked {
     }
 }
 
+impl State {
+    fn kept(&self, cluster: &Arc<Cluster>, changes: u64, oldest: Duration) -> Option<Arc<Listing>> {
+        let kept = self.kept.as_ref()?;
+        let good = kept.asked.serves(cluster, changes) && kept.asked.at.elapsed() < oldest;
+        good.then(|| kept.listing.clone())
+    }
+}
+
 impl Slot {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         // Every change of the state is one assignment, so a panic leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn kept(&self, cluster: &Arc<Cluster>, oldest: Duration) -> Option<Arc<Listing>> {
+        let state = self.state();
+        state.kept(cluster, self.changes.load(Ordering::SeqCst), oldest)
+    }
+
     fn part(&self, cluster: &Arc<Cluster>, oldest: Duration) -> Part {
         let mut state = self.state();
         let changes = self.changes.load(Ordering::SeqCst);
-        if let Some(kept) = &state.kept
-            && kept.asked.serves(cluster, changes)
-            && kept.asked.at.elapsed() < oldest
-        {
-            return Part::Have(kept.listing.clone());
+        if let Some(listing) = state.kept(cluster, changes, oldest) {
+            return Part::Have(listing);
         }
         // A request whose caller went away has no sender any more, and no end.
         if let Some(flight) = &state.flight
@@ -248,6 +258,12 @@ impl Resolver {
         freshness: Freshness,
     ) -> Result<Arc<Vec<Resource>>, Error> {
         Ok(Arc::new(self.inventory(cluster, freshness).await?.to_listing().items))
+    }
+
+    /// The cached listing, where it is young enough.
+    fn kept(&self, cluster: &Arc<Cluster>, freshness: Freshness) -> Option<Arc<Listing>> {
+        let Freshness::Within(oldest) = freshness else { return None };
+        self.slot(&cluster.name).kept(cluster, oldest)
     }
 
     /// The cached inventory, or what `ask` answers, for as many callers as wait for it. One that was asked for before the last
@@ -321,12 +337,16 @@ impl Resolver {
         freshness: Freshness,
         principal: &Principal,
     ) -> Result<Arc<Guest>, ResolveError> {
-        let listing = self.listing(cluster, freshness).await.map_err(ResolveError::Cluster)?;
+        // Asking is rare and its future large: whoever finds the answer kept does not carry it.
+        let listing = match self.kept(cluster, freshness) {
+            Some(listing) => listing,
+            None => Box::pin(self.listing(cluster, freshness)).await.map_err(ResolveError::Cluster)?,
+        };
         let mut guest = listing.guest(&cluster.name, vmid, principal)?;
         if freshness == Freshness::Now {
             // The listing was fetched for this call alone, and goes now: the guest is nobody else's, and is not copied.
             drop(listing);
-            self.read_config(cluster, Arc::make_mut(&mut guest)).await;
+            Box::pin(self.read_config(cluster, Arc::make_mut(&mut guest))).await;
         }
         Ok(guest)
     }

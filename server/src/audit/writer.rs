@@ -154,17 +154,18 @@ impl Audit {
     }
 
     /// Hands a record to the writer, in order with all others, and does not wait for the disk.
-    pub async fn append(&self, record: Record) -> Result<(), AuditError> {
-        self.send(record, None).await
+    pub fn append(&self, record: Record) -> impl Future<Output = Result<(), AuditError>> + Send + '_ {
+        self.send(record, None)
     }
 
-    async fn send(
+    /// Takes the record apart at once, so that the future does not carry it.
+    fn send(
         &self,
         record: Record,
         durable: Option<oneshot::Sender<Result<Seq, AuditError>>>,
-    ) -> Result<(), AuditError> {
-        let command = self.prepare(record, durable)?;
-        self.shared.hand_over(command).await
+    ) -> impl Future<Output = Result<(), AuditError>> + Send + '_ {
+        let command = self.prepare(record, durable);
+        async move { self.shared.hand_over(command?).await }
     }
 
     /// [`Audit::append`] for places that cannot wait (a destructor); refused when the queue is full.

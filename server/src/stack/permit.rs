@@ -37,7 +37,7 @@ impl Step<Admitted> for Decide {
                 (permit, Target::Cluster(cluster))
             }
             (Addresses::Task, Some(cluster)) if spec.mutates() => {
-                decide_task(&context, spec, admitted, cluster, &arguments).await?
+                Box::pin(decide_task(&context, spec, admitted, cluster, &arguments)).await?
             }
             (Addresses::Whole(_), Some(cluster)) => {
                 (authz::permit_whole_read(admitted, context.now())?, Target::Cluster(cluster))
@@ -164,7 +164,9 @@ async fn decide_guest(
         });
     });
     let permit = decided?;
-    record_lift(context, spec.name(), spec.rule.tier, &permit).await?;
+    if permit.lift().is_some() {
+        Box::pin(record_lift(context, spec.name(), spec.rule.tier, &permit)).await?;
+    }
     Ok(permit)
 }
 
