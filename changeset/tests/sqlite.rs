@@ -159,6 +159,31 @@ fn cs_34_a_truncated_or_scribbled_file_is_refused() {
     }
 }
 
+/// Opening a file reads what it needs; only the whole check holds every index against its table.
+#[test]
+fn an_index_that_disagrees_with_its_table_is_found_by_the_check() {
+    let (_dir, path) = dir();
+    let set = filled(&path);
+    let root: u32 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'change_set_by_state'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let page = bytes.chunks_mut(4096).nth(root as usize - 1).unwrap();
+    let at = page.windows(11).position(|entry| entry == b"approvedbot").unwrap();
+    page[at + 10] = b'u';
+    fs::write(&path, &bytes).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.load(&set.id()), Ok(Some(set)));
+    let problems = store.check();
+    assert!(
+        matches!(&problems[..], [StoreError::File { why, .. }] if why.contains("is damaged")),
+        "{problems:?}"
+    );
+}
+
 #[test]
 fn a_schema_that_lost_a_trigger_is_refused() {
     let (_dir, path) = dir();
@@ -346,6 +371,19 @@ fn a_lock_held_by_somebody_else_is_busy_and_no_poison() {
     assert_eq!(store.replace_if(&gone, set.version()), Err(StoreError::Busy));
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.replace_if(&gone, set.version()), Ok(true));
+}
+
+/// Whoever opens it is told to try again, and not to restore a backup.
+#[test]
+fn a_file_that_somebody_else_holds_alone_is_busy() {
+    let (_dir, path) = dir();
+    filled(&path);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; ROLLBACK").unwrap();
+    let opened = SqliteStore::open(&path);
+    assert!(matches!(opened, Err(StoreError::Busy)), "{opened:?}");
+    drop(other);
+    assert!(SqliteStore::open(&path).is_ok());
 }
 
 /// Sixty-four applies at once, each over the shared store; counts what they were told.

@@ -52,7 +52,7 @@ impl SqliteStore {
             StoreError::Busy => StoreError::Busy,
             _ => file::refuse(path, &format!("cannot be used ({error}): restore it from a backup")),
         };
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
         let conn = Connection::open_with_flags(path, flags).map_err(refuse)?;
         conn.busy_timeout(BUSY_TIMEOUT).map_err(refuse)?;
         configure(&conn).map_err(refuse)?;
