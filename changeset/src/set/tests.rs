@@ -311,6 +311,20 @@ fn a_forbidden_move_is_told_in_words_that_no_other_has() {
     assert_eq!(texts.len(), Move::ALL.len(), "{texts:?}");
 }
 
+/// Whoever resolves a set reads in its ending why nobody knows.
+#[test]
+fn an_unknown_end_says_what_is_not_known() {
+    for (cause, words) in [
+        (UnknownCause::Ambiguous(2), "2 new tasks match the request"),
+        (UnknownCause::NotFound, "no new task matches the request"),
+        (UnknownCause::TaskLost("node down".to_owned()), "can no longer be read: node down"),
+        (UnknownCause::Unreadable("timeout".to_owned()), "could not be read: timeout"),
+    ] {
+        let note = ended(StepOutcome::Unknown(cause)).ending().unwrap().note.clone();
+        assert!(note.starts_with("step 1 is unknown: ") && note.contains(words), "{note}");
+    }
+}
+
 #[test]
 fn the_key_is_never_printed() {
     assert_eq!(format!("{:?}", key()), "ApprovalKey(..)");
