@@ -259,6 +259,29 @@ mod tests {
     }
 
     #[test]
+    fn of_many_tags_the_right_one_is_named() {
+        let protection = Protection::default();
+        let mut tags: Vec<String> = (0..64).map(|n| format!("t{n}")).collect();
+        tags.push("web".into());
+        let many = |tags: &[String]| {
+            let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+            protection.causes(&guest(&tags))
+        };
+        assert_eq!(many(&tags), []);
+        tags.push("Protected".into());
+        tags.push("last".into());
+        assert_eq!(many(&tags), [ProtectionCause::Tag("protected".into())]);
+    }
+
+    #[test]
+    fn a_policy_tells_what_it_protects() {
+        let protection = Protection::new(Vmid::new(600), ["PROD", "prod", "a"]).unwrap();
+        assert_eq!(protection.vmids().iter().map(|vmid| vmid.value()).collect::<Vec<_>>(), [600]);
+        assert_eq!(protection.tags().iter().collect::<Vec<_>>(), ["a", "prod"]);
+        assert_eq!(Protection::default().tags().iter().collect::<Vec<_>>(), [Protection::DEFAULT_TAG]);
+    }
+
+    #[test]
     fn a_tag_that_protects_nothing_is_refused() {
         assert!(Protection::new([], ["pro tected"]).is_err());
         assert!(Protection::new([], [""]).is_err());

@@ -41,6 +41,7 @@ mod tests {
             ("2026-12-31T23:59:59+02:00", "2026-12-31T21:59:59Z"),
             ("2026-12-31T23:59:59.5-02:30", "2027-01-01T02:29:59.5Z"),
             ("2026-12-31T23:59:59-00:00", "2026-12-31T23:59:59Z"),
+            ("2026-12-31T23:59:59.123456789Z", "2026-12-31T23:59:59.123456789Z"),
             ("2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z"),
             ("2028-02-29T00:00:00Z", "2028-02-29T00:00:00Z"),
             ("9999-12-30T21:59:59Z", "9999-12-30T21:59:59Z"),
@@ -70,6 +71,22 @@ mod tests {
             "",
         ] {
             assert!(read(text).is_err(), "{text} {:?}", read(text));
+        }
+    }
+
+    #[test]
+    fn a_refused_time_says_what_it_lacks() {
+        for (text, words) in [
+            ("2026-12-31T23:59:59.Z", "one to nine digits"),
+            ("2026-12-31T23:59:59.0123456789Z", "one to nine digits"),
+            ("2026-12-31T23:59:59", "carries no zone"),
+            ("2026-12-31T23:59:59.5", "carries no zone"),
+            ("2026-12-31 23:59:59Z", "expected an RFC 3339 time"),
+            ("2026-12-31T23:59:59Europe/Berlin", "expected an RFC 3339 time"),
+            ("2026-02-30T00:00:00Z", "a time that exists"),
+        ] {
+            let refusal = parse_rfc3339(text).unwrap_err();
+            assert!(refusal.contains(words), "{text}: {refusal}");
         }
     }
 }

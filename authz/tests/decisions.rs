@@ -596,6 +596,8 @@ fn a_permit_carries_its_reasons() {
             "the guest is protected (its tag `protected` is in `protected_tags`), which does not refuse this tool",
         ]
     );
+    let bare = plain(&principal, &tool("start_vm"), &guest(600)).unwrap();
+    assert_eq!(bare.reasons().last(), Some(&Reason::NotProtected));
     let reader = Arc::new(Principal::local_reader("stdio"));
     let read = permit_unaddressed(admit(&reader, &tool("get_vms"), None, now()).unwrap()).unwrap();
     assert_eq!(read.reasons(), [Reason::ToolWildcard, Reason::ReadsNoGuest]);
@@ -625,6 +627,7 @@ fn refusals_name_a_remedy_and_who_can_unblock() {
     for denial in denials {
         let text = denial.public_message();
         assert!(text.contains("operator"), "{text}");
+        assert_eq!(denial.to_string(), text, "what an error prints is what the caller may read");
         assert!(!text.ends_with('.') && !text.contains('\n'), "{text}");
     }
     let anonymous = Arc::new(Principal::anonymous_reader());

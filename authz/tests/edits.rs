@@ -95,6 +95,10 @@ fn a_rotated_token_has_another_secret_and_the_same_rights() {
     let edited = rotate(&file(), "beta", &rotation).unwrap();
     let line = format!(r#"      "expires_at": "2027-01-01T00:00:00Z", "id": "{}""#, minted.id);
     assert!(edited.contains(&line), "{edited}");
+    // Of two spellings the one that says something.
+    let both = file().replace(r#""expires_at""#, r#""expires": null, "expires_at""#);
+    let edited = rotate(&both, "beta", &rotation).unwrap();
+    assert!(edited.contains(r#""expires": null, "expires_at": "2027-01-01T00:00:00Z""#), "{edited}");
 }
 
 #[test]

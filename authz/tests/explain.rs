@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use authz::{
-    Asked, Check, CheckResult, DenialKind, GuestFacts, Known, Overrides, Principal, Protection, Question,
-    Tier, ToolRule, WaiverSet,
+    ActorKind, Asked, Check, CheckResult, DenialKind, GuestFacts, GuestKind, Known, Overrides, Principal,
+    Protection, Question, Tier, ToolRule, WaiverSet,
 };
 use common::{grant, guest, now, principal, tagged, tool, vmid};
 use serde_json::{Value, json};
@@ -181,6 +181,11 @@ fn what_addresses_no_guest_is_explained_by_its_own_check() {
     ] {
         let question = world.ask(&rule, Asked::Nothing);
         assert_eq!(checks(&question)[3..], *expected, "{rule:?}");
+        assert_eq!(
+            question.decide().is_ok(),
+            expected.iter().all(|(_, result)| *result == Passed),
+            "{rule:?}"
+        );
         assert_eq!(question.explain().vmid, None);
     }
     let anyone = Question { cluster: None, ..world.ask(&tool("get_vms"), Asked::Nothing) }.explain();
@@ -210,6 +215,33 @@ fn what_lifted_protection_is_told() {
     let decision = world.ask(&rule, Asked::Guest(&unprotected)).explain();
     assert_eq!((decision.lift, decision.checks[5].why.as_str()), (None, "the guest is not protected"));
     assert_eq!(Tier::Low.to_string(), "low");
+}
+
+/// Whom the description calls an approver is whom a decision takes for one: a person with a token of their own.
+#[test]
+fn only_a_persons_own_token_can_approve() {
+    for (actor, can) in [("human", true), ("agent", false), ("unknown", false)] {
+        let token = token(json!({"actor_type": actor}));
+        assert_eq!(token.describe().can_approve, can, "{actor}");
+        assert!(!token.over_stdio().describe().can_approve, "{actor}");
+    }
+    assert!(!Principal::anonymous_reader().describe().can_approve);
+}
+
+/// A word is the same in text, in JSON and in the files that are read.
+#[test]
+fn every_kind_has_one_word() {
+    for (kind, word) in [(GuestKind::Qemu, "qemu"), (GuestKind::Lxc, "lxc")] {
+        assert_eq!((kind.as_str(), kind.to_string().as_str(), json!(kind)), (word, word, json!(word)));
+    }
+    for (kind, word) in [(ActorKind::Human, "human"), (ActorKind::Agent, "agent")] {
+        assert_eq!((kind.as_str(), json!(kind)), (word, json!(word)));
+        assert_eq!(principal("ops", json!({"actor_type": word})).actor(), Some(kind));
+    }
+    for tier in Tier::ALL {
+        assert_eq!((tier.to_string(), json!(tier)), (tier.as_str().to_owned(), json!(tier.as_str())));
+        assert_eq!(tier.as_str().parse(), Ok(tier));
+    }
 }
 
 /// Nothing a caller sends can move the cursor of whoever reads an explanation.

@@ -594,7 +594,7 @@ impl Apply {
             self.phase = Phase::Done;
             return Effect::Refuse(refusal);
         }
-        let (tail, effect) = Tail::stopping(set, step, &refusal.to_string(), self.timing, now);
+        let (tail, effect) = Tail::stopping(set, step, &refusal.to_string(), now);
         self.phase = Phase::Tail(tail);
         effect
     }

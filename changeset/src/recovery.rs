@@ -30,7 +30,7 @@ impl Recover {
             None => return Err(NotApplying { id: set.id(), state: set.state() }),
             Some(OpenStep::Dispatched { step, handle }) => Tail::following(set, step, handle, timing),
             Some(OpenStep::Intended { step, intent }) => Tail::finding(set, step, intent, timing, now),
-            Some(OpenStep::NotStarted { step }) => Tail::stopping(set, step, INTERRUPTED, timing, now),
+            Some(OpenStep::NotStarted { step }) => Tail::stopping(set, step, INTERRUPTED, now),
         };
         Ok((Self { tail }, effect))
     }
@@ -43,7 +43,7 @@ impl Recover {
         match self.tail.on(event, now)? {
             TailStep::Do(effect) => Ok(effect),
             TailStep::Next { set, step } => {
-                let (tail, effect) = Tail::stopping(set, step, INTERRUPTED, self.tail.timing(), now);
+                let (tail, effect) = Tail::stopping(set, step, INTERRUPTED, now);
                 self.tail = tail;
                 Ok(effect)
             }

@@ -69,26 +69,16 @@ impl Tail {
         (tail, effect)
     }
 
-    /// `step` is not going to start; `set` is durable.
-    pub(crate) fn stopping(
-        set: ChangeSet,
-        step: usize,
-        why: &str,
-        timing: Timing,
-        now: Timestamp,
-    ) -> (Self, Effect) {
+    /// `step` is not going to start; `set` is durable. Nothing is looked for, so no timing matters.
+    pub(crate) fn stopping(set: ChangeSet, step: usize, why: &str, now: Timestamp) -> (Self, Effect) {
         let ended = set.stopped_before(step, why, now);
-        let mut tail = Self::new(set, step, timing, Phase::Done);
+        let mut tail = Self::new(set, step, Timing::default(), Phase::Done);
         let effect = tail.save_end(ended);
         (tail, effect)
     }
 
     fn new(set: ChangeSet, step: usize, timing: Timing, phase: Phase) -> Self {
         Self { stored_version: set.version(), set, step, timing, problem: None, phase }
-    }
-
-    pub(crate) fn timing(&self) -> Timing {
-        self.timing
     }
 
     /// Takes what happened. An event that does not fit leaves everything as it was.

@@ -54,7 +54,8 @@ fn damage(stored: &Stored) -> String {
 #[test]
 fn every_lawful_set_comes_back_as_it_was() {
     let lost = SendResult::Unknown("reset".to_owned());
-    let mut sets = vec![planned(draft(1))];
+    let harmless = PlanDraft { tier_destructive: false, ..draft(9) };
+    let mut sets = vec![planned(draft(1)), planned(harmless)];
     sets.extend(history(two_steps(2), handle(), &[TaskEnd::Warnings(3), TaskEnd::Ok]));
     sets.extend(history(two_steps(3), handle(), &[TaskEnd::Ok, TaskEnd::Failed("no".to_owned())]));
     sets.extend(history(draft(4), handle(), &[TaskEnd::Lost("gone".to_owned())]));

@@ -111,6 +111,7 @@ fn an_approved_set_is_applied_in_order() {
     assert!(!run.apply.nothing_sent());
     assert_eq!((permit.set(), permit.index(), permit.node()), (set.id(), 0, "pve1"));
     assert_eq!((permit.target(), permit.step()), (set.plan().target(), &set.plan().steps()[0]));
+    assert_eq!(permit.fingerprint(), &fingerprint());
     let durable = run.stored(&set);
     let intent = durable.records()[0].intent.as_ref().unwrap();
     assert_eq!((durable.state(), intent.node.as_str()), (State::Applying, "pve1"));
@@ -119,7 +120,11 @@ fn an_approved_set_is_applied_in_order() {
     assert_eq!((finish.set.state(), finish.problem), (State::Applied, None));
     assert_eq!(run.stored(&set), *finish.set);
     assert_eq!(finish.set.applied_by(), Some(&agent("bot")));
-    assert!(run.apply.on(Event::Persisted, at(63)).is_err(), "it is done");
+    let late = run.apply.on(Event::Persisted, at(63)).unwrap_err();
+    assert_eq!(
+        late.to_string(),
+        "the event does not answer the last effect: the machine waits for nothing: it is done"
+    );
 }
 
 #[test]
@@ -189,7 +194,10 @@ fn cs_12_both_tokens_must_still_stand() {
         let set = approved(draft(1));
         let (mut run, _) = Run::begin(set.clone());
         let event = Event::Decided { fingerprint: fingerprint(), approver_valid, planner_valid };
-        assert_eq!(refusal(run.on(event)).code(), code);
+        let refused = refusal(run.on(event));
+        assert_eq!(refused.code(), code);
+        let token = if planner_valid { "olga" } else { "bot" };
+        assert!(refused.to_string().contains(&format!("by `{token}` no longer stands")), "{refused}");
         assert_eq!(run.stored(&set), set, "the set is as it was");
     }
 }
@@ -278,41 +286,43 @@ fn cs_13_only_a_durable_intent_yields_a_permit() {
         ]
     };
     type Drive = fn(&mut Run);
+    // What is awaited, the way there, and the events that answer it.
     let phases: [(&str, Drive, &[usize]); 7] = [
-        ("deciding", |_| {}, &[1, 2, 8]),
-        ("marking", |run| drop(run.decide()), &[2, 8, 9]),
-        ("intending", |run| drop((run.decide(), run.mark())), &[0, 4, 5]),
-        ("sending", |run| drop(run.until_send()), &[6]),
+        ("the decision", |_| {}, &[1, 2, 8]),
+        ("the watermark", |run| drop(run.decide()), &[2, 8, 9]),
+        ("the result of storing the intent", |run| drop((run.decide(), run.mark())), &[0, 4, 5]),
+        ("the result of the send", |run| drop(run.until_send()), &[6]),
         (
-            "saving the handle",
+            "the result of storing the handle",
             |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Handle("UPID:new".to_owned()))))),
             &[0, 4, 5],
         ),
         (
-            "finding",
+            "the tasks found",
             |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Unknown("reset".to_owned()))))),
             &[3, 8],
         ),
         (
-            "saving the end",
+            "the result of storing the end",
             |run| drop((run.until_send(), run.on(Event::Sent(SendResult::Synchronous)))),
             &[0, 4, 5],
         ),
     ];
-    for (phase, drive, answers) in phases {
+    for (awaited, drive, answers) in phases {
         for (n, event) in events().into_iter().enumerate() {
             let (mut run, _) = Run::begin(approved(draft(1)));
             drive(&mut run);
             let before = format!("{:?}", run.apply);
-            let is_permit_due = phase == "intending" && event == Event::Persisted;
-            let name = format!("{event:?} while {phase}");
+            let is_permit_due = awaited == "the result of storing the intent" && event == Event::Persisted;
+            let name = format!("{event:?} for {awaited}");
             match run.apply.on(event, at(62)) {
                 Ok(effect) => {
                     assert!(answers.contains(&n), "{name} was taken");
                     assert_eq!(matches!(effect, Effect::Send { .. }), is_permit_due, "{name}");
                 }
-                Err(_) => {
+                Err(error) => {
                     assert!(!answers.contains(&n), "{name} was refused");
+                    assert_eq!(error.expected, awaited);
                     assert_eq!(format!("{:?}", run.apply), before, "{name} moved the machine");
                 }
             }
@@ -418,7 +428,7 @@ fn steps_run_in_order_each_after_a_fresh_decision() {
     assert!(matches!(run.on(decided(moved)), Effect::Watermark { step: 1 }));
     let intent = run.mark();
     let Effect::Send { step: 1, permit } = run.persist(intent, Mark::Intent) else { panic!("no permit") };
-    assert_eq!(permit.step().op, "destroy_lxc");
+    assert_eq!((permit.index(), permit.step().op.as_str()), (1, "destroy_lxc"));
     let set = finished(run.task(TaskEnd::Ok, Mark::End)).set;
     assert_eq!(set.state(), State::Applied);
     assert!(set.records().iter().all(|record| record.outcome.as_ref().unwrap().is_ok()));
@@ -506,7 +516,10 @@ fn no_later_step_starts_when_the_good_end_of_one_is_not_durable() {
 
 #[test]
 fn no_later_step_starts_when_its_intent_is_not_durable() {
-    for event in [Event::PersistFailed("disk full".to_owned()), Event::Conflict] {
+    for (event, problem) in [
+        (Event::PersistFailed("disk full".to_owned()), "disk full"),
+        (Event::Conflict, "the stored set was changed by somebody else"),
+    ] {
         let set = approved(two_steps(1));
         let (mut run, _) = Run::begin(set.clone());
         run.until_send();
@@ -514,7 +527,7 @@ fn no_later_step_starts_when_its_intent_is_not_durable() {
         run.decide();
         run.mark();
         let finish = finished(run.on(event));
-        assert!(finish.problem.is_some());
+        assert_eq!(finish.problem.as_deref(), Some(problem));
         assert_eq!(*finish.set, run.stored(&set));
         assert_eq!(run.sent.len(), 1);
     }

@@ -9,7 +9,7 @@ use changeset::{
     Actor, ActorKind, ChangeSet, ChangeSetId, Fingerprint, MAX_PLAN_BYTES, MAX_STEPS, Plan, PlanDigest,
     PlanDraft, PlanError, Preview, Step, Target,
 };
-use common::{at, draft, human, key};
+use common::{at, draft, human, key, planned};
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
@@ -170,6 +170,14 @@ fn a_plan_names_what_it_is_about() {
         change(&mut draft);
         assert_eq!(Plan::new(draft).unwrap_err(), PlanError::Empty { field });
     }
+}
+
+/// Logs and failures of tests show what an operator can copy.
+#[test]
+fn a_digest_and_a_name_show_themselves_whole() {
+    let set = planned(draft(1));
+    assert_eq!(format!("{:?}", set.digest()), format!("PlanDigest({})", set.digest()));
+    assert_eq!(format!("{:?}", set.id()), format!("ChangeSetId({})", set.id()));
 }
 
 #[test]

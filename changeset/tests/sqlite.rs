@@ -133,6 +133,26 @@ fn cs_34_a_later_schema_is_refused_untouched() {
 }
 
 #[test]
+fn cs_34_a_schema_that_never_was_is_refused() {
+    for version in [0, -1] {
+        let (_dir, path) = dir();
+        filled(&path);
+        let sql = format!("PRAGMA journal_mode = DELETE; PRAGMA user_version = {version}");
+        Connection::open(&path).unwrap().execute_batch(&sql).unwrap();
+        let why = refusal(&path);
+        assert!(why.contains(&format!("has schema {version}, which never existed")), "{why}");
+    }
+}
+
+#[test]
+fn cs_34_a_path_that_cannot_be_opened_is_no_missing_file() {
+    let (_dir, path) = dir();
+    fs::write(&path, b"a file, and no directory").unwrap();
+    let why = refusal(&path.join("state.db"));
+    assert!(why.contains("cannot be opened"), "{why}");
+}
+
+#[test]
 fn cs_34_a_missing_file_whose_journal_is_there_is_refused() {
     let (_dir, path) = dir();
     fs::write(path.with_extension("db-wal"), b"x").unwrap();
@@ -159,6 +179,56 @@ fn cs_34_a_truncated_or_scribbled_file_is_refused() {
     }
 }
 
+/// What a crash leaves that came while the journal was written back: the header is new, the end is still missing.
+#[test]
+fn cs_23_a_file_that_is_too_short_is_whole_together_with_its_journal() {
+    let (_dir, path) = dir();
+    filled(&path);
+    let before = fs::read(&path).unwrap();
+    let mut plan = draft(2);
+    plan.preview.text = "x".repeat(30_000);
+    let large = planned(plan);
+    let mut store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.insert(&large, &Limits::default()), Ok(Inserted::Stored));
+    let journal = fs::read(path.with_extension("db-wal")).unwrap();
+    drop(store);
+    let after = fs::read(&path).unwrap();
+    assert!(after.len() > before.len());
+
+    let cut = [&after[..4096], &before[4096..]].concat();
+    fs::write(&path, &cut).unwrap();
+    assert!(refusal(&path).contains("its header says"), "without its journal");
+    fs::write(path.with_extension("db-wal"), &journal).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.load(&large.id()), Ok(Some(large)));
+    assert_eq!(store.check(), []);
+}
+
+/// Opening a file reads what it needs; only the whole check holds every index against its table.
+#[test]
+fn an_index_that_disagrees_with_its_table_is_found_by_the_check() {
+    let (_dir, path) = dir();
+    let set = filled(&path);
+    let root: u32 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'change_set_by_state'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let page = bytes.chunks_mut(4096).nth(root as usize - 1).unwrap();
+    let at = page.windows(11).position(|entry| entry == b"approvedbot").unwrap();
+    page[at + 10] = b'u';
+    fs::write(&path, &bytes).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.load(&set.id()), Ok(Some(set)));
+    let problems = store.check();
+    assert!(
+        matches!(&problems[..], [StoreError::File { why, .. }] if why.contains("is damaged")),
+        "{problems:?}"
+    );
+}
+
 #[test]
 fn a_schema_that_lost_a_trigger_is_refused() {
     let (_dir, path) = dir();
@@ -174,6 +244,15 @@ fn what_a_crash_left_of_a_creation_is_no_obstacle() {
     fs::write(path.with_extension("db.new-journal"), b"half").unwrap();
     filled(&path);
     assert!(!path.with_extension("db.new").exists());
+}
+
+/// SQLite would take a journal beside the new file for its own.
+#[test]
+fn what_lies_beside_a_new_file_and_cannot_be_removed_keeps_it_from_being_made() {
+    let (_dir, path) = dir();
+    fs::create_dir(path.with_extension("db.new-journal")).unwrap();
+    assert!(refusal(&path).contains("cannot be created"));
+    assert!(!path.exists() && !path.with_extension("db.new").exists());
 }
 
 /// Every field of the plan and the approval, changed in the file behind the server's back.
@@ -346,6 +425,19 @@ fn a_lock_held_by_somebody_else_is_busy_and_no_poison() {
     assert_eq!(store.replace_if(&gone, set.version()), Err(StoreError::Busy));
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.replace_if(&gone, set.version()), Ok(true));
+}
+
+/// Whoever opens it is told to try again, and not to restore a backup.
+#[test]
+fn a_file_that_somebody_else_holds_alone_is_busy() {
+    let (_dir, path) = dir();
+    filled(&path);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; ROLLBACK").unwrap();
+    let opened = SqliteStore::open(&path);
+    assert!(matches!(opened, Err(StoreError::Busy)), "{opened:?}");
+    drop(other);
+    assert!(SqliteStore::open(&path).is_ok());
 }
 
 /// Sixty-four applies at once, each over the shared store; counts what they were told.

@@ -102,6 +102,7 @@ mod tests {
         ] {
             assert_eq!(checksum(bad), Err(TusError::Checksum), "{bad:?}");
         }
+        assert_eq!(checksum(&"x".repeat(4096)), Err(TusError::Checksum), "the longest that is looked at");
         assert_eq!(checksum(&"x".repeat(4097)), Err(TusError::TooLong));
     }
 

@@ -341,6 +341,40 @@ fn ul_28_only_the_minter_reads_and_only_for_an_hour() {
     assert_eq!(store.counts(), Counts { pending: 0, running: 0, outcomes: 0 });
 }
 
+/// What an owner is shown of all links is what the single questions answer, and nothing of anybody else's.
+#[test]
+fn ul_28_a_list_holds_the_askers_links_and_no_others() {
+    let store = store();
+    let links: Vec<Minted> = (0..3).map(|_| mint(&store, "alice", T0)).collect();
+    let other = mint(&store, "bob", T0);
+    let running = won(store.claim(links[0].token.expose(), T0));
+    assert!(store.void(&links[1].id, "token revoked", T0));
+    let now = T0 + secs(1);
+    let mut expected: Vec<_> =
+        links.iter().map(|link| (link.id, store.status(&link.id, "alice", now).unwrap())).collect();
+    expected.sort_by_key(|(id, _)| *id);
+    assert_eq!(store.list("alice", now), expected);
+    assert_eq!(store.list("bob", now), [(other.id, LinkStatus::Pending { expires_in: secs(599) })]);
+    assert_eq!(store.list("Alice", now), []);
+    drop(running);
+}
+
+#[test]
+fn new_limits_count_from_the_next_link_on_and_take_nothing_back() {
+    let store = store();
+    let old = [mint(&store, "alice", T0), mint(&store, "alice", T0)];
+    let fewer = Limits { per_owner: 1, ttl_default: secs(60), ..Limits::default() };
+    store.set_limits(fewer);
+    assert_eq!(store.limits(), fewer);
+    let refused = store.mint("alice", "x", None, T0, entropy());
+    assert_eq!(refused.map(|_| ()), Err(MintError::OwnerFull { limit: 1 }));
+    assert_eq!(mint(&store, "bob", T0).expires_in, secs(60));
+    for link in &old {
+        let status = store.status(&link.id, "alice", T0);
+        assert_eq!(status, Some(LinkStatus::Pending { expires_in: secs(600) }));
+    }
+}
+
 #[test]
 fn ul_33_a_second_presentation_is_reported_and_looks_absent() {
     let store = store();

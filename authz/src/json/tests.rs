@@ -88,7 +88,8 @@ fn depth_and_size_are_bounded() {
     assert!(Document::parse(&nested(MAX_DEPTH + 1)).is_ok());
     assert!(refused(&nested(MAX_DEPTH + 2)).message.contains("nested deeper"));
     assert!(refused(&nested(100_000)).message.contains("nested deeper"));
-    let mut big = vec![b' '; MAX_FILE_BYTES];
+    // Four MiB.
+    let mut big = vec![b' '; 4_194_304];
     big[0] = b'1';
     assert!(Document::parse(&big).is_ok());
     big.push(b' ');
@@ -105,6 +106,13 @@ fn tk_07_duplicate_keys_are_found_at_every_depth() {
 }
 
 #[test]
+fn columns_count_characters() {
+    let document = Document::parse("{\"é\u{1f600}\": 1, \"é\u{1f600}\": 2}".as_bytes()).unwrap();
+    let problems = document.findings().into_result(Some(())).unwrap_err();
+    assert_eq!((problems[0].line, problems[0].column), (1, 11));
+}
+
+#[test]
 fn findings_are_bounded() {
     let text = format!("{{{}}}", vec!["\"a\":1"; 1000].join(","));
     let document = Document::parse(text.as_bytes()).unwrap();
@@ -117,12 +125,13 @@ fn findings_are_bounded() {
 
 #[test]
 fn fields_name_what_is_missing_unknown_or_of_the_wrong_type() {
-    let text = "{\"n\": -1, \"s\": 1, \"x\\n\": true, \"z\": null}";
+    let text = "{\"n\": -1, \"s\": 1, \"b\": 0, \"x\\n\": true, \"z\": null}";
     let document = Document::parse(text.as_bytes()).unwrap();
     let mut findings = document.findings();
     let mut fields = document.root().fields(&mut findings).unwrap();
     assert_eq!(fields.required("n", &mut findings).unwrap().number(&mut findings), None);
     assert_eq!(fields.required("s", &mut findings).unwrap().text(&mut findings), None);
+    assert_eq!(fields.required("b", &mut findings).unwrap().bool(&mut findings), None);
     assert!(fields.required("m", &mut findings).is_none());
     assert!(fields.optional("z").is_none());
     fields.finish(&mut findings);
@@ -134,7 +143,36 @@ fn fields_name_what_is_missing_unknown_or_of_the_wrong_type() {
             "$ the field `m` is missing",
             "$.n expected a whole number in plain digits, not negative",
             "$.s expected a string, found a number",
-            "$[\"x\\u{a}\"] the field `x\\u{a}` is unknown; expected one of `n`, `s`, `m`, `z`",
+            "$.b expected a boolean, found a number",
+            "$[\"x\\u{a}\"] the field `x\\u{a}` is unknown; expected one of `n`, `s`, `b`, `m`, `z`",
         ]
     );
+}
+
+#[test]
+fn values_are_read_as_what_they_are() {
+    let document = Document::parse(br#"{"yes": true, "no": false, "n": 7, "s": "x", "list": []}"#).unwrap();
+    let mut findings = document.findings();
+    let mut fields = document.root().fields(&mut findings).unwrap();
+    let mut take = |name| fields.take(name).unwrap();
+    assert_eq!(take("yes").bool(&mut findings), Some(true));
+    assert_eq!(take("no").bool(&mut findings), Some(false));
+    assert_eq!(take("n").number(&mut findings), Some(7));
+    assert_eq!(take("s").text(&mut findings), Some("x"));
+    assert!(take("list").is_array());
+    fields.finish(&mut findings);
+    assert!(findings.is_clean());
+}
+
+#[test]
+fn a_finding_prints_where_it_is_and_what_it_says() {
+    let document = Document::parse(b"{\n  \"a\": 1}").unwrap();
+    let mut findings = document.findings();
+    let at = document.root().fields(&mut findings).unwrap().take("a").unwrap();
+    let place = "line 2, column 8, $.a: odd";
+    assert_eq!(findings.warning_for(&at, "odd").to_string(), place);
+    assert!(findings.is_clean());
+    findings.problem(&at, "odd");
+    assert!(!findings.is_clean());
+    assert_eq!(findings.into_result(Some(())).unwrap_err()[0].to_string(), place);
 }

@@ -231,6 +231,21 @@ mod tests {
         assert_eq!(parse(&(bare[..42].to_owned() + "+")), Err(TokenRefusal::Malformed));
     }
 
+    #[test]
+    fn every_refusal_has_a_word_of_its_own_for_audits_and_reads_the_same() {
+        let all = [
+            (TokenRefusal::Malformed, "malformed"),
+            (TokenRefusal::BadChecksum, "bad_checksum"),
+            (TokenRefusal::Unknown, "unknown"),
+            (TokenRefusal::WrongSecret, "wrong_secret"),
+            (TokenRefusal::Expired, "expired"),
+        ];
+        for (refusal, word) in all {
+            assert_eq!(refusal.code(), word);
+            assert_eq!(refusal.to_string(), TokenRefusal::Unknown.to_string());
+        }
+    }
+
     proptest! {
         #[test]
         fn every_minted_token_reads_back(entropy: [u8; 32], id: [u8; 10]) {

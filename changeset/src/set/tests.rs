@@ -155,6 +155,7 @@ fn each_mark_of_a_step_comes_in_order_and_once() {
     let done = sent.step_ended(0, StepOutcome::OkWithWarnings(1), at(63)).unwrap();
     assert_eq!(done.step_ended(0, StepOutcome::Ok, at(64)), wrong(0), "a second end");
     assert!(done.intend(1, intent(), &bot, &key(), at(64)).is_ok(), "warnings are success");
+    assert_eq!(done.stopped_before(0, "", at(64)), wrong(0), "a step that has ended");
     let stopped = done.stopped_before(1, "denied", at(64)).unwrap();
     assert_eq!(stopped.state(), State::Failed);
     assert_eq!(stopped.ending().unwrap().note, "step 2 was not started: denied");
@@ -198,6 +199,7 @@ fn cs_09_only_a_declared_human_approves() {
 #[test]
 fn cs_10_a_second_approval_changes_nothing() {
     let set = approved(draft(1));
+    assert_eq!((set.version(), set.updated(), set.approval().unwrap().at()), (2, at(60), at(60)));
     let again = set.approve(&human("olga"), &set.digest(), &key(), at(99)).unwrap();
     assert_eq!(again, set, "the same approver once more");
     let other = set.approve(&human("piet"), &set.digest(), &key(), at(99));
@@ -270,6 +272,56 @@ fn cs_08_a_signed_approval_that_breaks_the_rules_is_void() {
     ] {
         let signed = Approval::sign(kind, by, set.plan(), &key(), at(1));
         assert!(!signed.is_genuine(set.plan(), &key()), "{signed:?}");
+    }
+}
+
+#[test]
+fn cs_08_an_approval_by_lab_mode_needs_the_mode_and_a_protected_target() {
+    for (lab_mode, target_protected) in [(true, true), (true, false), (false, true), (false, false)] {
+        let set = planned(crate::PlanDraft { lab_mode, target_protected, ..draft(1) });
+        let signed = Approval::sign(ApprovalKind::LabMode, agent("bot"), set.plan(), &key(), at(1));
+        assert_eq!(signed.is_genuine(set.plan(), &key()), lab_mode && target_protected, "{signed:?}");
+    }
+}
+
+#[test]
+fn every_refused_move_has_a_word_of_its_own() {
+    let set = planned(draft(1));
+    let token = || "olga".to_owned();
+    for (error, word) in [
+        (TransitionError::AlreadyApproved { by: token() }, "already_approved"),
+        (TransitionError::ApprovalVoid, "approval_void"),
+        (TransitionError::DigestChanged { seen: set.digest(), current: set.digest() }, "digest_changed"),
+        (TransitionError::Expired { at: at(0) }, "expired"),
+        (TransitionError::Forbidden { state: State::Failed, by: Move::Cancel }, "wrong_state"),
+        (TransitionError::NotExpired { until: at(0) }, "not_expired"),
+        (TransitionError::NotHuman { token: token() }, "not_human"),
+        (TransitionError::SamePerson { person: token() }, "same_person"),
+        (TransitionError::StepOrder { step: 0 }, "step_order"),
+    ] {
+        assert_eq!(error.code(), word);
+    }
+}
+
+#[test]
+fn a_forbidden_move_is_told_in_words_that_no_other_has() {
+    let text = |by| TransitionError::Forbidden { state: State::Failed, by }.to_string();
+    assert_eq!(text(Move::Cancel), "a set that is failed cannot be cancelled");
+    let texts: std::collections::BTreeSet<String> = Move::ALL.into_iter().map(text).collect();
+    assert_eq!(texts.len(), Move::ALL.len(), "{texts:?}");
+}
+
+/// Whoever resolves a set reads in its ending why nobody knows.
+#[test]
+fn an_unknown_end_says_what_is_not_known() {
+    for (cause, words) in [
+        (UnknownCause::Ambiguous(2), "2 new tasks match the request"),
+        (UnknownCause::NotFound, "no new task matches the request"),
+        (UnknownCause::TaskLost("node down".to_owned()), "can no longer be read: node down"),
+        (UnknownCause::Unreadable("timeout".to_owned()), "could not be read: timeout"),
+    ] {
+        let note = ended(StepOutcome::Unknown(cause)).ending().unwrap().note.clone();
+        assert!(note.starts_with("step 1 is unknown: ") && note.contains(words), "{note}");
     }
 }
 

@@ -52,7 +52,7 @@ impl SqliteStore {
             StoreError::Busy => StoreError::Busy,
             _ => file::refuse(path, &format!("cannot be used ({error}): restore it from a backup")),
         };
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
         let conn = Connection::open_with_flags(path, flags).map_err(refuse)?;
         conn.busy_timeout(BUSY_TIMEOUT).map_err(refuse)?;
         configure(&conn).map_err(refuse)?;
@@ -472,7 +472,7 @@ fn advance_clock(
 ) -> Result<Timestamp, StoreError> {
     let on_disk = read_clock(conn).map_err(|error| engine(&error))?;
     let seen = clock(on_disk.max(in_memory), now)?;
-    if on_disk.is_none_or(|on_disk| seen > on_disk) {
+    if on_disk != Some(seen) {
         write_clock(conn, seen)?;
     }
     Ok(seen)
@@ -495,7 +495,8 @@ fn write_clock(conn: &Connection, seen: Timestamp) -> Result<(), StoreError> {
 
 /// For comparing, not for keeping: the body holds the exact time. Reaches to the year 2262.
 fn nanoseconds(at: Timestamp) -> i64 {
-    i64::try_from(at.as_nanosecond()).unwrap_or(if at < Timestamp::UNIX_EPOCH { i64::MIN } else { i64::MAX })
+    let within = at.as_nanosecond().clamp(i64::MIN.into(), i64::MAX.into());
+    i64::try_from(within).unwrap_or_default()
 }
 
 /// SQLite has signed integers; no version counts that far.
@@ -550,6 +551,33 @@ mod tests {
         assert_eq!(pragma("application_id"), i64::from(file::APPLICATION_ID));
         let journal: String = store.conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
         assert_eq!(journal, "wal");
+    }
+
+    #[test]
+    fn a_bare_name_is_kept_in_the_working_directory() {
+        for (path, directory) in
+            [("state.db", "."), ("./state.db", "."), ("a/state.db", "a"), ("/state.db", "/")]
+        {
+            assert_eq!(file::directory_of(Path::new(path)), Path::new(directory), "{path}");
+        }
+    }
+
+    #[test]
+    fn times_beyond_the_column_are_compared_as_its_ends() {
+        assert_eq!(nanoseconds(Timestamp::MIN), i64::MIN);
+        assert_eq!(nanoseconds(Timestamp::UNIX_EPOCH), 0);
+        assert_eq!(nanoseconds(Timestamp::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_is_no_damage_to_a_set() {
+        use rusqlite::{Error, ffi};
+        let failure = |code| Error::SqliteFailure(ffi::Error::new(code), None);
+        assert!(matches!(unreadable("cs_x", &failure(ffi::SQLITE_IOERR)), StoreError::Engine { .. }));
+        assert_eq!(unreadable("cs_x", &failure(ffi::SQLITE_BUSY)), StoreError::Busy);
+        assert_eq!(unreadable("cs_x", &failure(ffi::SQLITE_LOCKED)), StoreError::Busy);
+        let wrong_type = Error::InvalidColumnType(3, "body".to_owned(), rusqlite::types::Type::Null);
+        assert!(matches!(unreadable("cs_x", &wrong_type), StoreError::Damaged { id, .. } if id == "cs_x"));
     }
 
     #[test]

@@ -168,3 +168,16 @@ fn a_filter_admits_what_every_part_of_it_admits() {
     let pending = Filter { pending_only: true, ..Filter::default() };
     assert!(pending.admits(&set) && !pending.admits(&cancelled) && Filter::default().admits(&cancelled));
 }
+
+#[test]
+fn every_refused_plan_has_a_word_of_its_own() {
+    let id = planned(draft(1)).id();
+    for (refusal, word) in [
+        (AdmissionRefusal::KeyReused { id }, "idempotency_key_reused"),
+        (AdmissionRefusal::PlannerCap { cap: 1 }, "planner_cap"),
+        (AdmissionRefusal::ServerCap { cap: 1 }, "server_cap"),
+        (AdmissionRefusal::TargetPending { id }, "target_pending"),
+    ] {
+        assert_eq!(refusal.code(), word);
+    }
+}

@@ -95,16 +95,17 @@ const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 fn embedded(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(v6) = ip else { return None };
     let bits = v6.to_bits();
-    let low = || Ipv4Addr::from_bits(u32::try_from(bits & 0xffff_ffff).unwrap_or_default());
-    let segments = v6.segments();
-    let [first, second, third, _, fifth, sixth, ..] = segments;
-    if in_v6(v6, NAT64, 96) || (first == 0x64 && second == 0xff9b) {
+    let v4_of = |bits: u128| Ipv4Addr::from_bits(u32::try_from(bits & 0xffff_ffff).unwrap_or_default());
+    let low = || v4_of(bits);
+    let [first, second, _, _, fifth, sixth, ..] = v6.segments();
+    // The well-known prefix, and the ones for local use beside it.
+    if first == 0x64 && second == 0xff9b {
         return Some(low());
     }
     if first == 0x2002 {
-        return Some(Ipv4Addr::from_bits((u32::from(second) << 16) | u32::from(third)));
+        return Some(v4_of(bits >> 80));
     }
-    if bits >> 32 == 0 && bits > 1 {
+    if bits >> 32 == 0 {
         return Some(low());
     }
     if first == 0x2001 && second == 0 {
@@ -385,8 +386,19 @@ mod tests {
             assert_eq!(rules.judge(SocketAddr::new(ip, 443)), Err(AddressRefusal::Own), "{ip}");
             assert_ne!(rules.judge(SocketAddr::new(ip, 80)), Err(AddressRefusal::Own), "{ip}");
         }
-        // Alike, and something else: a country's own block, an interface identifier of another kind.
-        for other in ["2001:1::a901:5601", "2a00:1:2:3:100:5efe:a9fe:a9fe", "2a00:1:2:3:0:5eff:a9fe:a9fe"] {
+        // A listener on every address has two spellings.
+        let every =
+            Rules { never: vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 443)], ..rules.clone() };
+        let judged = every.judge(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 443));
+        assert_eq!(judged, Err(AddressRefusal::Own));
+        // Alike, and something else: one half of a prefix, a country's own block, an interface identifier of another kind.
+        for other in [
+            "64:1::a9fe:a9fe",
+            "2a00:ff9b::a9fe:a9fe",
+            "2001:1::a901:5601",
+            "2a00:1:2:3:100:5efe:a9fe:a9fe",
+            "2a00:1:2:3:0:5eff:a9fe:a9fe",
+        ] {
             let judged = rules.judge(SocketAddr::new(other.parse().unwrap(), 443));
             assert_ne!(judged, Err(AddressRefusal::Metadata), "{other}");
         }

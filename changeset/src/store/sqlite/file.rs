@@ -1,5 +1,6 @@
 //! The state file before SQLite sees it: creation, and the refusal of whatever is not ours.
 
+use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -72,15 +73,14 @@ fn gate(header: &[u8]) -> Result<(), String> {
     if !header.starts_with(MAGIC) || number(68) != Some(APPLICATION_ID) {
         return Err("is no state file of this program: name another file".to_owned());
     }
-    match number(60) {
-        Some(SCHEMA_VERSION) => Ok(()),
-        Some(found) if found > SCHEMA_VERSION => Err(format!(
+    let found = number(60).unwrap_or(0);
+    match found.cmp(&SCHEMA_VERSION) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(format!(
             "has schema {found}, this version knows {SCHEMA_VERSION}: run the newer version that wrote it, or restore \
              the backup made before the upgrade"
         )),
-        found => {
-            Err(format!("has schema {}, which never existed: restore it from a backup", found.unwrap_or(0)))
-        }
+        Ordering::Less => Err(format!("has schema {found}, which never existed: restore it from a backup")),
     }
 }
 
@@ -117,8 +117,15 @@ fn create(path: &Path) -> Result<(), StoreError> {
     // A link never replaces a file that somebody else made meanwhile; a rename would.
     fs::hard_link(&aside, path).map_err(io)?;
     fs::remove_file(&aside).map_err(io)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(io)
+    File::open(directory_of(path)).and_then(|dir| dir.sync_all()).map_err(io)
+}
+
+/// Where the file's name is kept: what must be synced for the name to last.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 fn fill(path: &Path) -> rusqlite::Result<()> {
