@@ -97,37 +97,47 @@ pub(super) struct Times {
     pub(super) monotonic: Duration,
 }
 
-/// A line without its hash member.
-#[derive(Serialize)]
-struct Body<'a> {
-    seq: u64,
-    prev: &'a str,
-    time: String,
-    mono_us: u64,
-    #[serde(flatten)]
-    record: &'a Record,
+/// A record as its members end a line: `,"event":"…",…}`. Written by whoever has the record, so that the thread that owns the
+/// file only numbers and hashes.
+#[derive(Debug)]
+pub(super) struct Members(Vec<u8>);
+
+impl Members {
+    /// Longer than nearly every record.
+    const USUAL: usize = 768;
+
+    pub(super) fn of(record: &Record) -> io::Result<Self> {
+        let mut json = Vec::with_capacity(Self::USUAL);
+        let mut serializer = serde_json::Serializer::with_formatter(&mut json, Ascii);
+        record.serialize(&mut serializer).map_err(io::Error::other)?;
+        match json.as_mut_slice() {
+            // A record has its event at least: what follows the brace is a member.
+            [brace @ b'{', b'"', ..] => *brace = b',',
+            _ => return Err(io::Error::other("a record without members")),
+        }
+        Ok(Self(json))
+    }
 }
 
 /// Appends the line that follows `head` to `out` and returns the head after it.
-pub(super) fn seal(head: &Head, record: &Record, times: Times, out: &mut Vec<u8>) -> io::Result<Head> {
+pub(super) fn seal(head: &Head, members: &Members, times: Times, out: &mut Vec<u8>) -> io::Result<Head> {
     let seq = head.seq.checked_add(1).ok_or_else(|| io::Error::other("the chain is full"))?;
-    let body = Body {
-        seq,
-        prev: &HEXLOWER.encode(&head.hash),
-        // Fixed width, so that lines sort as text too.
-        time: format!("{:.6}", times.wall),
-        mono_us: u64::try_from(times.monotonic.as_micros()).unwrap_or(u64::MAX),
-        record,
-    };
     let line = out.len();
-    // Room for the hash; the body's own opening brace stands where the comma of `CLOSING` comes.
-    out.resize(line + PREFIX_LEN - 1, 0);
-    body.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Ascii))
-        .map_err(io::Error::other)?;
+    // Room for the hash.
+    out.resize(line + PREFIX_LEN, 0);
+    let Times { wall, monotonic } = times;
+    let mono_us = u64::try_from(monotonic.as_micros()).unwrap_or(u64::MAX);
+    // The time has a fixed width, so that lines sort as text too.
+    write!(
+        out,
+        "\"seq\":{seq},\"prev\":\"{}\",\"time\":\"{wall:.6}\",\"mono_us\":{mono_us}",
+        HEXLOWER.encode_display(&head.hash)
+    )?;
+    out.extend_from_slice(&members.0);
     let (prefix, rest) = out
         .get_mut(line..)
         .and_then(|line| line.split_at_mut_checked(PREFIX_LEN))
-        .ok_or_else(|| io::Error::other("a record without a body"))?;
+        .ok_or_else(|| io::Error::other("a line without a body"))?;
     let hash = hash_of(rest);
     let hex = HEXLOWER.encode(&hash);
     let parts = OPENING.iter().chain(hex.as_bytes()).chain(CLOSING);

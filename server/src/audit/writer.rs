@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, oneshot};
 
-use super::chain::{self, Head, Times, VerifyError};
+use super::chain::{self, Head, Members, Times, VerifyError};
 use super::checkpoint::{self, CheckpointError};
 use super::file::LogFile;
 use super::record::{Event, Record};
@@ -123,7 +123,7 @@ impl fmt::Debug for Audit {
 }
 
 enum Command {
-    Append { record: Box<Record>, times: Times, durable: Option<oneshot::Sender<Result<Seq, AuditError>>> },
+    Append { members: Members, times: Times, durable: Option<oneshot::Sender<Result<Seq, AuditError>>> },
     Reopen(oneshot::Sender<Result<(), OpenError>>),
     Stop(oneshot::Sender<()>),
 }
@@ -192,7 +192,9 @@ impl Audit {
         let times = Times { wall: self.shared.clock.now(), monotonic: self.shared.clock.monotonic() };
         self.shared.redactor.apply(&mut record);
         record.bound();
-        Ok(Command::Append { record: Box::new(record), times, durable })
+        let members =
+            Members::of(&record).map_err(|error| AuditError::Poisoned { reason: error.to_string() })?;
+        Ok(Command::Append { members, times, durable })
     }
 
     /// Why mutations are refused, when they are.
@@ -336,8 +338,8 @@ impl Writer {
             let mut batch = Batch { bytes: std::mem::take(&mut self.spare), ..Batch::default() };
             while let Some(command) = next.take() {
                 match command {
-                    Command::Append { record, times, durable } => {
-                        self.add(&mut batch, &record, times, durable);
+                    Command::Append { members, times, durable } => {
+                        self.add(&mut batch, &members, times, durable);
                         if batch.records < BATCH_RECORDS && batch.bytes.len() < BATCH_BYTES {
                             next = commands.try_recv().ok();
                         }
@@ -371,13 +373,13 @@ impl Writer {
     fn add(
         &mut self,
         batch: &mut Batch,
-        record: &Record,
+        members: &Members,
         times: Times,
         durable: Option<oneshot::Sender<Result<Seq, AuditError>>>,
     ) {
         let before = batch.bytes.len();
         let follows = batch.head.as_ref().unwrap_or(&self.head);
-        match chain::seal(follows, record, times, &mut batch.bytes) {
+        match chain::seal(follows, members, times, &mut batch.bytes) {
             Ok(head) => {
                 batch.records += 1;
                 batch.waiting.extend(durable.map(|ack| (head.seq, ack)));
@@ -437,7 +439,8 @@ impl Writer {
         for mut record in records {
             record.bound();
             let times = Times { wall: self.clock.now(), monotonic: self.clock.monotonic() };
-            head = chain::seal(&head, &record, times, &mut bytes)
+            head = Members::of(&record)
+                .and_then(|members| chain::seal(&head, &members, times, &mut bytes))
                 .map_err(|error| AuditError::Poisoned { reason: error.to_string() })?;
         }
         self.log.append(&bytes, true).map_err(|reason| AuditError::Poisoned { reason })?;

@@ -9,6 +9,10 @@ fn start() -> Head {
     Head { chain: CHAIN.to_owned(), seq: 0, hash: NO_HASH }
 }
 
+fn seal(head: &Head, record: &Record, times: Times, out: &mut Vec<u8>) -> io::Result<Head> {
+    super::seal(head, &Members::of(record)?, times, out)
+}
+
 fn times(second: i64) -> Times {
     let wall = Timestamp::from_second(1_800_000_000 + second).unwrap();
     Times { wall, monotonic: Duration::from_secs(second.unsigned_abs()) }

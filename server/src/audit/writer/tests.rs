@@ -41,7 +41,7 @@ fn flush_one(writer: &mut Writer, number: u64) -> Result<Seq, AuditError> {
     let (ack, mut acked) = oneshot::channel();
     let mut batch = Batch::default();
     let times = Times { wall: writer.clock.now(), monotonic: writer.clock.monotonic() };
-    writer.add(&mut batch, &call(number), times, Some(ack));
+    writer.add(&mut batch, &Members::of(&call(number)).unwrap(), times, Some(ack));
     writer.flush(batch);
     acked.try_recv().unwrap()
 }
