@@ -11,7 +11,6 @@ use crate::error::PushError;
 use crate::options::PushOptions;
 use crate::receipt::{Receipt, Stage};
 use crate::route::intake::over_cap;
-use crate::route::pulled::only_for_containers;
 use crate::route::read::Download;
 use crate::route::{agent, attempt};
 use crate::source::Source;
@@ -122,7 +121,6 @@ impl<A: AgentChannel + 'static> AgentPusher<A> {
     /// [`GuestUnreachable`](crate::PushErrorKind::GuestUnreachable) when the agent does not answer, `DestExists`,
     /// `NoParent`, `DestIsDirectory`, `NotRegular`.
     pub async fn check(&self, dest: &Dest, options: &PushOptions) -> Result<(), PushError> {
-        only_for_containers(options)?;
         attempt::check_sibling_fits(dest)?;
         agent::check(self, dest, options).await
     }
@@ -139,7 +137,6 @@ impl<A: AgentChannel + 'static> AgentPusher<A> {
         source: S,
         progress: &(dyn Fn(u64, Stage) + Send + Sync),
     ) -> Result<Receipt, PushError> {
-        only_for_containers(options)?;
         attempt::check_sibling_fits(dest)?;
         over_cap(source.length(), options)?;
         agent::push(self, dest, options, source, progress).await

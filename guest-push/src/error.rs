@@ -123,8 +123,6 @@ pub enum Step {
     Push,
     /// Hashing in the guest.
     Hash,
-    /// `pct pull`, and hashing on the node what it brought.
-    Pull,
     /// Renaming to the destination.
     Commit,
     /// Removing what was left behind.
@@ -148,7 +146,6 @@ impl fmt::Display for Step {
             Self::Sync => "syncing the staging file",
             Self::Push => "copying into the guest",
             Self::Hash => "hashing in the guest",
-            Self::Pull => "pulling the file out of the guest again",
             Self::Commit => "renaming to the destination",
             Self::Cleanup => "cleaning up",
             Self::Look => "looking at the file",

@@ -21,7 +21,7 @@ mod target;
 pub use agent::{AGENT_PART, AgentChannel, AgentError, AgentErrorKind, AgentPusher, ExecStatus};
 pub use dest::{Dest, DestError, MAX_COMPONENT, MAX_PATH};
 pub use error::{PushError, PushErrorKind, Step};
-pub use options::{Account, LxcRoute, Mode, OptionError, PushOptions, Verify};
+pub use options::{Account, LxcRoute, Mode, OptionError, PushOptions};
 pub use push::Pusher;
 pub use receipt::{Receipt, Stage, VerifiedAt};
 pub use route::read::Download;

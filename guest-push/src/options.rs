@@ -23,47 +23,6 @@ pub struct PushOptions {
     pub expected_sha256: Option<[u8; 32]>,
     /// Which way into an LXC guest.
     pub route: LxcRoute,
-    /// Whose word is taken for what arrived.
-    pub verify: Verify,
-}
-
-/// Whose word is taken for what arrived in a guest, before it is renamed into place.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Verify {
-    /// The guest's: its own program hashes the file. Whoever is root in a guest can make it say what he likes.
-    #[default]
-    Guest,
-    /// Also the node's, for containers: `pct pull` brings the file back to the staging directory, and the node hashes it. That
-    /// costs one more copy, and room for it on the node. Nothing outside a virtual machine reads its files, so a push into one
-    /// is refused.
-    Strong,
-}
-
-impl Verify {
-    /// `guest` or `strong`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guest => "guest",
-            Self::Strong => "strong",
-        }
-    }
-}
-
-impl fmt::Display for Verify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Verify {
-    type Err = OptionError;
-
-    fn from_str(text: &str) -> Result<Self, OptionError> {
-        [Self::Guest, Self::Strong]
-            .into_iter()
-            .find(|verify| verify.as_str() == text)
-            .ok_or(OptionError::Verify)
-    }
 }
 
 /// The way of the bytes into an LXC guest. Both verify in the guest and rename last.
@@ -115,9 +74,6 @@ pub enum OptionError {
     /// Not the name of a route.
     #[error("the route is neither stream nor sftp+pct_push")]
     Route,
-    /// Not the name of a way to verify.
-    #[error("the verification is neither guest nor strong")]
-    Verify,
     /// Neither a numeric id nor a Linux account name.
     #[error(
         "the owner or group is neither a number below 4294967295 nor an account name (letters, digits, \"_\", \"-\", \".\", at most 32)"

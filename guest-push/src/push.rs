@@ -13,7 +13,6 @@ use crate::options::PushOptions;
 use crate::receipt::{Receipt, Stage};
 use crate::route::guest::Place;
 use crate::route::intake::over_cap;
-use crate::route::pulled::only_for_containers;
 use crate::route::read::{self, Download};
 use crate::route::{attempt, sftp_pct, ssh, stream};
 use crate::source::Source;
@@ -115,7 +114,6 @@ impl Pusher {
     /// # Errors
     /// Those of [`check_lxc`](Self::check_lxc).
     pub async fn check_machine(&self, dest: &Dest, options: &PushOptions) -> Result<(), PushError> {
-        only_for_containers(options)?;
         attempt::check_sibling_fits(dest)?;
         let session = self.connect().await?;
         self.ask(&session, Place::Machine, dest, options).await
@@ -174,7 +172,6 @@ impl Pusher {
         source: S,
         progress: &(dyn Fn(u64, Stage) + Send + Sync),
     ) -> Result<Receipt, PushError> {
-        only_for_containers(options)?;
         attempt::check_sibling_fits(dest)?;
         over_cap(source.length(), options)?;
         ssh::push(self, dest, options, source, progress).await

@@ -12,8 +12,8 @@ pub struct Receipt {
     pub sha256: [u8; 32],
     /// The farthest place where the file was compared with that hash.
     pub verified_at: VerifiedAt,
-    /// True when the hash was computed over the file in the guest that was then renamed into place. False when the guest has no
-    /// tool to hash with, and the node was not asked either; its size was still compared.
+    /// True when the hash was computed inside the guest over the file that was then renamed into place. False when
+    /// the guest has no tool to hash with; its size was still compared.
     pub checksum_verified: bool,
     /// The route the bytes took, for example `sftp+pct_push`.
     pub route: &'static str,
@@ -21,7 +21,7 @@ pub struct Receipt {
 
 impl Receipt {
     pub(crate) fn new(bytes: u64, sha256: [u8; 32], verified_at: VerifiedAt, route: &'static str) -> Self {
-        let checksum_verified = matches!(verified_at, VerifiedAt::Pulled | VerifiedAt::Guest);
+        let checksum_verified = verified_at == VerifiedAt::Guest;
         Self { bytes, sha256, verified_at, checksum_verified, route }
     }
 
@@ -34,8 +34,6 @@ impl Receipt {
 /// Where the bytes were last known to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifiedAt {
-    /// The node pulled the file out of the guest again and hashed it: no program of the guest had a part in that.
-    Pulled,
     /// Hashed inside the guest, after the copy into it.
     Guest,
     /// Acknowledged and made durable on the node; inside the guest only the size could be compared.
@@ -45,10 +43,9 @@ pub enum VerifiedAt {
 }
 
 impl VerifiedAt {
-    /// `pulled`, `guest`, `node` or `none`.
+    /// `guest`, `node` or `none`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Pulled => "pulled",
             Self::Guest => "guest",
             Self::Node => "node",
             Self::Nowhere => "none",

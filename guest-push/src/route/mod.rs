@@ -4,7 +4,6 @@ pub(crate) mod agent;
 pub(crate) mod attempt;
 pub(crate) mod guest;
 pub(crate) mod intake;
-pub(crate) mod pulled;
 pub(crate) mod read;
 pub(crate) mod sftp_pct;
 pub(crate) mod ssh;

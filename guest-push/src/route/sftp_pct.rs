@@ -21,7 +21,6 @@ use crate::ssh::{Session, Sftp, StagingFile, WRITE, sweep};
 use super::attempt::Attempt;
 use super::guest::{self, HASH, Place, guest_failed, still_running};
 use super::intake::{Progress, Sink, next_chunk, pump};
-use super::pulled;
 
 /// This route's name in receipts.
 pub(crate) const NAME: &str = "sftp+pct_push";
@@ -154,9 +153,8 @@ async fn place(
     // The staging file has served; removing it while the guest hashes costs no time.
     let (hashed, ()) = tokio::try_join!(hashing, sftp.remove(path))?;
     attempt.staging_is_gone();
-    let in_guest = guest::compare(&hashed, bytes, &sha256)?;
-    let so_far = if in_guest { VerifiedAt::Guest } else { VerifiedAt::Node };
-    let verified_at = pulled::verify_too(attempt, vmid, &temp, (bytes, &sha256), options, so_far).await?;
+    let checksum_verified = guest::compare(&hashed, bytes, &sha256)?;
+    let verified_at = if checksum_verified { VerifiedAt::Guest } else { VerifiedAt::Node };
 
     progress(bytes, Stage::Commit);
     attempt.commit(&temp, dest, options.overwrite).await?;

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use super::attempt::Attempt;
 use super::guest::{self, HASH, Place, RECEIVE, still_running, write_failed};
 use super::intake::{Progress, Sink, next_chunk, pump};
-use super::pulled;
 use crate::dest::Dest;
 use crate::error::{PushError, PushErrorKind, Step};
 use crate::options::PushOptions;
@@ -58,22 +57,18 @@ pub(crate) async fn push<S: Source>(
 ) -> Result<Receipt, PushError> {
     progress(0, Stage::Connect);
     let mut attempt = Attempt::begin(pusher, Place::Container(vmid)).await?;
-    let outcome = run(&mut attempt, vmid, dest, options, &mut source, progress).await;
+    let outcome = run(&mut attempt, dest, options, &mut source, progress).await;
     attempt.conclude(outcome).await
 }
 
 async fn run<S: Source>(
     attempt: &mut Attempt<'_>,
-    vmid: u32,
     dest: &Dest,
     options: &PushOptions,
     source: &mut S,
     progress: Progress<'_>,
 ) -> Result<Receipt, PushError> {
-    tokio::try_join!(
-        attempt.prepare(dest, options, source.length()),
-        pulled::possible(attempt, options, source.length())
-    )?;
+    attempt.prepare(dest, options, source.length()).await?;
     // Only a source that has something gets a file.
     let first = next_chunk(source).await?.ok_or_else(guest::empty)?;
     let deadlines = attempt.pusher.deadlines().clone();
@@ -108,8 +103,7 @@ async fn run<S: Source>(
     // The guest has read the file back while it grew; where it could not, or found something else, it reads it now.
     let checksum_verified =
         guest::followed(&output.stdout, bytes, &sha256) || verify(attempt, &temp, bytes, &sha256).await?;
-    let in_guest = if checksum_verified { VerifiedAt::Guest } else { VerifiedAt::Nowhere };
-    let verified_at = pulled::verify_too(attempt, vmid, &temp, (bytes, &sha256), options, in_guest).await?;
+    let verified_at = if checksum_verified { VerifiedAt::Guest } else { VerifiedAt::Nowhere };
 
     progress(bytes, Stage::Commit);
     attempt.commit(&temp, dest, options.overwrite).await?;

@@ -10,8 +10,6 @@
 #   stream_short     only this many bytes of standard input reach the script, and it ends well all the same
 #   stream_fail      the value goes to standard error and the status is 1, after this script has read a little
 #   stream_kill      the script is killed after this many bytes
-#   pull_fail        the value goes to standard error and the status is 255
-#   pull_short       only this many bytes are pulled, and the exit status is 0 all the same
 #   exec_prints      pct exec prints the value instead of running a script that contains "openssl"
 set -u
 base='@BASE@'
@@ -27,7 +25,6 @@ running() {
   [ -e "$base/running/$vmid" ] && return
   case $verb in
     push) echo "can only push files to a running VM" >&2 ;;
-    pull) echo "can only pull files from a running VM" >&2 ;;
     *) echo "container '$vmid' not running!" >&2 ;;
   esac
   exit 255
@@ -102,27 +99,6 @@ case $verb in
     { if [ -n "$limit" ]; then head -c "$limit"; else cat; fi; } <"$source" |
       chroot "$root" /bin/sh -c 'cat >"$1" && chmod "$2" "$1" && chown "$3:$4" "$1"' push \
         "$target" "$perms" "$user" "$group"
-    ;;
-  pull)
-    source=$1 target=$2
-    shift 2
-    perms=0644
-    while [ $# -gt 0 ]; do
-      case $1 in
-        --perms) perms=$2 ;;
-        --user) ;;
-        *) echo "Unknown option: $1" >&2; exit 255 ;;
-      esac
-      shift 2
-    done
-    if [ -e "$base/faults/pull_fail" ]; then
-      cat "$base/faults/pull_fail" >&2
-      exit 255
-    fi
-    limit=
-    [ -e "$base/faults/pull_short" ] && limit=$(cat "$base/faults/pull_short")
-    chroot "$root" /bin/cat "$source" | { if [ -n "$limit" ]; then head -c "$limit"; else cat; fi; } >"$target"
-    chmod "$perms" "$target"
     ;;
   *)
     echo "ERROR: unknown command 'pct $verb'" >&2

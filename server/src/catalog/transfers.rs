@@ -62,7 +62,7 @@ const WRITTEN: &[(&str, &str, &str)] = &[
         "boolean",
         "whether that hash was computed in the guest over the file that is in place",
     ),
-    ("verified_at", "string", "pulled, guest, node or none"),
+    ("verified_at", "string", "guest, node or none"),
     ("route", "string", "the way the bytes took"),
 ];
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use guest_push::{LxcRoute, Verify};
+use guest_push::LxcRoute;
 
 use super::net::{AllowedTarget, Cidr};
 
@@ -56,8 +56,6 @@ pub struct TransferPolicy {
     pub dir: Option<PathBuf>,
     /// The way into containers (`lxc_route`).
     pub lxc_route: LxcRoute,
-    /// Whose word is taken for what arrived in a container (`verify`).
-    pub verify: Verify,
     /// The largest body that a proxy in front of this server lets through (`proxy_max_mb`, in MiB), for warnings alone.
     pub proxy_max_bytes: Option<u64>,
 }
@@ -69,7 +67,6 @@ impl Default for TransferPolicy {
             agent_max_bytes: 64 << 20,
             dir: None,
             lxc_route: LxcRoute::default(),
-            verify: Verify::default(),
             proxy_max_bytes: None,
         }
     }

@@ -67,14 +67,6 @@ fn transfers(at: &At<'_>, findings: &mut Findings<'_>) -> TransferPolicy {
             Err(_) => findings.problem(&at, "expected stream or sftp+pct_push"),
         }
     }
-    if let Some(at) = fields.optional("verify")
-        && let Some(text) = at.text(findings)
-    {
-        match text.parse() {
-            Ok(verify) => transfers.verify = verify,
-            Err(_) => findings.problem(&at, "expected guest or strong"),
-        }
-    }
     if let Some(mib) = bounded(&mut fields, "proxy_max_mb", 1..=16 << 20, findings) {
         transfers.proxy_max_bytes = Some(mib << 20);
     }

@@ -402,8 +402,7 @@ async fn deliver(app: &Arc<App>, transfers: &Transfers, spool: Spool, claim: &Cl
     let at_once = usize::try_from(snapshot.policy.limits.uploads_per_node).unwrap_or(1);
     let slot = app.slots.enter(&cluster.name, guest.node(), at_once);
     let Ok(Some(_slot)) = tokio::time::timeout(SLOT_WAIT, slot).await else { return no_slot() };
-    let verify = snapshot.policy.transfers.verify;
-    let options = PushOptions { max_bytes: None, verify, ..binding.options.clone() };
+    let options = PushOptions { max_bytes: None, ..binding.options.clone() };
     let progress = |bytes: u64, stage: guest_push::Stage| claim.progress(bytes, stage.as_str());
     let delivering = spool.deliver_lxc(binding.vmid, &binding.dest, &options, &progress);
     match transfers.cancellable(claim.id(), delivering).await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guest_push::{
     AgentPusher, Deadlines, Dest, Download, LxcRoute, PushError, PushOptions, Pusher, Receipt, Source,
-    SshTarget, Stage, Verify,
+    SshTarget, Stage,
 };
 
 use super::agent::VmAgent;
@@ -15,24 +15,11 @@ use crate::resolve::Guest;
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
     /// Through the SSH server of the container's node.
-    Container(Pusher, u32, IntoContainer),
+    Container(Pusher, u32, LxcRoute),
     /// Through the virtual machine's own SSH server.
     Machine(Pusher),
     /// Through the virtual machine's guest agent.
     Agent(AgentPusher<VmAgent>),
-}
-
-/// What the operator chose for containers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IntoContainer {
-    route: LxcRoute,
-    verify: Verify,
-}
-
-impl IntoContainer {
-    fn with(self, options: &PushOptions) -> PushOptions {
-        PushOptions { route: self.route, verify: self.verify, ..options.clone() }
-    }
 }
 
 /// There is no way; a code and what the operator does about it.
@@ -55,8 +42,7 @@ impl Way {
                 })?;
                 let pusher =
                     Pusher::new(target, ssh.identity.clone(), ssh.known_hosts.clone(), Deadlines::default());
-                let chosen = IntoContainer { route: policy.lxc_route, verify: policy.verify };
-                Ok(Self::Container(pusher, guest.vmid(), chosen))
+                Ok(Self::Container(pusher, guest.vmid(), policy.lxc_route))
             }
             authz::GuestKind::Qemu => {
                 let own = cluster.ssh.as_ref().and_then(|ssh| {
@@ -105,12 +91,8 @@ impl Way {
         // What is at the destination now may be gone when the bytes come; that is asked again then.
         let lenient = PushOptions { overwrite: true, mkdir: true, ..PushOptions::default() };
         match self {
-            // Either needs the staging directory of the node.
-            Self::Container(pusher, _, IntoContainer { route: LxcRoute::SftpPctPush, .. })
-            | Self::Container(pusher, _, IntoContainer { verify: Verify::Strong, .. }) => {
-                pusher.check().await
-            }
-            Self::Container(pusher, ..) => pusher.reach().await,
+            Self::Container(pusher, _, LxcRoute::SftpPctPush) => pusher.check().await,
+            Self::Container(pusher, _, LxcRoute::Stream) => pusher.reach().await,
             Self::Machine(pusher) => pusher.reach().await,
             Self::Agent(pusher) => pusher.check(dest, &lenient).await,
         }
@@ -119,8 +101,9 @@ impl Way {
     /// Whether the guest could take exactly this file now. Changes nothing.
     pub(crate) async fn check(&self, dest: &Dest, options: &PushOptions) -> Result<(), PushError> {
         match self {
-            Self::Container(pusher, vmid, chosen) => {
-                pusher.check_lxc(*vmid, dest, &chosen.with(options)).await
+            Self::Container(pusher, vmid, route) => {
+                let options = PushOptions { route: *route, ..options.clone() };
+                pusher.check_lxc(*vmid, dest, &options).await
             }
             Self::Machine(pusher) => pusher.check_machine(dest, options).await,
             Self::Agent(pusher) => pusher.check(dest, options).await,
@@ -136,8 +119,9 @@ impl Way {
         progress: &(dyn Fn(u64, Stage) + Send + Sync),
     ) -> Result<Receipt, PushError> {
         match self {
-            Self::Container(pusher, vmid, chosen) => {
-                pusher.push_lxc(*vmid, dest, &chosen.with(options), source, progress).await
+            Self::Container(pusher, vmid, route) => {
+                let options = PushOptions { route: *route, ..options.clone() };
+                pusher.push_lxc(*vmid, dest, &options, source, progress).await
             }
             Self::Machine(pusher) => pusher.push_machine(dest, options, source, progress).await,
             Self::Agent(pusher) => pusher.push(dest, options, source, progress).await,

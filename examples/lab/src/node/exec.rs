@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc;
 
-use crate::node::{Node, pct, scripts, words};
+use crate::node::{Node, pct, words};
 
 /// What a command leaves behind.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -61,16 +61,12 @@ pub(crate) fn run(node: &Node, line: &str, input: Input) -> Output {
             let Ok(number) = vmid.parse::<u32>() else { return pct::bad_parameters("vmid") };
             match (*verb, rest) {
                 ("push", rest) => pct::push(node, number, rest),
-                ("pull", rest) => pct::pull(node, number, rest),
                 ("status", []) => pct::status(node, number),
                 ("exec", ["--", "sh", "-c", script, "proxward", arguments @ ..]) => {
                     pct::exec(node, number, script, arguments, input)
                 }
                 _ => not_found("pct"),
             }
-        }
-        ["sh", "-c", script, "proxward", arguments @ ..] => {
-            scripts::on_node(&node.cluster.node_root(&node.name), script, arguments)
         }
         [] => Output::default(),
         [other, ..] => not_found(other),

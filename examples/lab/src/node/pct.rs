@@ -1,4 +1,4 @@
-//! `pct push`, `pct pull`, `pct exec` and `pct status`, with the weaknesses of the real ones.
+//! `pct push`, `pct exec` and `pct status`, with the weaknesses of the real ones.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -144,31 +144,6 @@ fn copy(
         node.cluster.set_owner(&target, user.unwrap_or(0), group.unwrap_or(0));
     }
     Ok(())
-}
-
-/// `pct pull <vmid> <file> <destination> [--perms …] [--user …] [--group …]`: a container's file to the node.
-pub(crate) fn pull(node: &Node, vmid: u32, arguments: &[&str]) -> Output {
-    let [source, destination, rest @ ..] = arguments else { return bad_parameters("destination") };
-    let Some(options) = options(rest) else { return bad_parameters("perms") };
-    let root = match running_container(node, vmid, "can only pull files from a running VM") {
-        Ok(root) => root,
-        Err(refusal) => return refusal,
-    };
-    let pulled = || {
-        let mut from = File::open(files::resolve(&root, source, true)?)?;
-        let target = files::resolve(&node.cluster.node_root(&node.name), destination, true)?;
-        let mut to = OpenOptions::new().write(true).create(true).truncate(true).open(&target)?;
-        io::copy(&mut from, &mut to)?;
-        match options.perms.map(|perms| u32::from_str_radix(perms.trim_start_matches("0o"), 8)) {
-            Some(Ok(mode)) => std::fs::set_permissions(&target, Permissions::from_mode(mode & 0o7777)),
-            Some(Err(_)) => Err(io::Error::other("perms is not an octal number")),
-            None => Ok(()),
-        }
-    };
-    match pulled() {
-        Ok(()) => Output::default(),
-        Err(error) => Output::fail(DIED, format!("failed to pull '{source}': {}\n", reason(&error))),
-    }
 }
 
 /// A user or group of the container, by number or by its name in `/etc/passwd` or `/etc/group`.

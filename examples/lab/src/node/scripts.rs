@@ -58,14 +58,6 @@ pub(crate) fn run(guest: &Guest<'_>, script: &str, arguments: &[&str], input: In
     }
 }
 
-/// Runs on the node itself what clients run there: the hash of one file. Blocks.
-pub(crate) fn on_node(root: &Path, script: &str, arguments: &[&str]) -> Output {
-    match arguments {
-        [file, _limit] if HASH.trim_end() == script.trim_end() => hash(root, file, false),
-        _ => Output::fail(127, "sh: 1: not found\n"),
-    }
-}
-
 /// What the shell's `test` sees at a path: following the last link, and not.
 struct Seen {
     is_dir: bool,
