@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use benches::measuring;
 use lab::{Lab, LabConfig};
+use proxward::audit::{Event, Record};
 use proxward::catalog::{Arguments, Target};
 use proxward::resolve::Freshness;
 use proxward::serve::{Options, Running, start_http};
@@ -111,7 +112,9 @@ fn main() {
     let audit_before = processor_time(|name| name == AUDIT);
     let turns: Vec<_> = (0..rounds).map(|_| (micros(&gated), micros(&bare))).collect();
     // The writer of the audit works when it likes, also in the other's turn; all it does is for the calls through the gate.
-    std::thread::sleep(Duration::from_millis(100));
+    // It is done with all of it when it has written one more.
+    let last = server.app.audit.append_durable(Record::new(Event::ToolCall));
+    server_runtime.block_on(last).unwrap();
     let audit = processor_time(|name| name == AUDIT).saturating_sub(audit_before).as_secs_f64() * 1e6
         / f64::from(BLOCK * rounds);
     if measuring() {

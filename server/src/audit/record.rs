@@ -249,7 +249,7 @@ impl Record {
     /// The peer's address, without the port.
     pub fn peer(mut self, address: std::net::IpAddr) -> Self {
         self.peer = Some(match address {
-            // Every call has one: written out here, it costs a tenth of what formatting does.
+            // Every call has one, and formatting it took half a microsecond of each.
             std::net::IpAddr::V4(v4) => dotted(v4),
             std::net::IpAddr::V6(v6) => v6.to_string(),
         });
